@@ -1,0 +1,20 @@
+"""Django's admin: the record is read, never changed; approvals are decided, and rules made stricter."""
+
+from django.contrib import admin
+
+from agentcore.admin import (
+    agents,
+    approvals,
+    decisions,
+    events,
+    front_page,
+    overrides,
+    questions,
+    sessions,
+    steps,
+    turns,
+)
+
+__all__ = ["agents", "approvals", "decisions", "events", "overrides", "questions", "sessions", "steps", "turns"]
+
+front_page.show_on(admin.site)

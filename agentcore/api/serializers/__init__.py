@@ -1,0 +1,1 @@
+"""What answers look like: exactly the fields of the contract, and secrets masked."""

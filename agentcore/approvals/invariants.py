@@ -1,0 +1,182 @@
+"""What must hold of every session, and where it does not: for tests and for `agentcore_verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from agentcore.agents.registry import registry
+from agentcore.approvals import agreement
+from agentcore.approvals.told import digest_of
+from agentcore.events import chain
+from agentcore.events.kinds import FINAL, EventType
+from agentcore.models import AgentContext, AgentSession, SessionEvent, ToolApproval, ToolCall
+from agentcore.states import (
+    ACTIVE,
+    MOVES,
+    OPEN_CALLS,
+    TERMINAL,
+    WORKING,
+    ApprovalKind,
+    ApprovalStatus,
+    TurnState,
+    Verdict,
+)
+
+PAGE = 100
+# What may still be told of a turn after it ended.
+MANY = 1_000_000
+AFTER_THE_END = frozenset({EventType.MEMORY_UPDATED})
+
+
+def problems(session: AgentSession) -> Iterator[str]:
+    """Yield a sentence for everything that is wrong with a session."""
+    yield from chain.problems(session)
+    if digest_of(session.revision.definition) != session.revision.hash:
+        yield f"Its revision {session.revision} is not what its hash says."
+    if AgentContext.objects.filter(session=session).active().count() > 1:
+        yield "More than one turn is active."
+    for turn in _turns(session):
+        for problem in _of_turn(turn):
+            yield f"Turn {turn.execution_id}: {problem}"
+
+
+def _turns(session: AgentSession) -> Iterator[AgentContext]:
+    """Yield a session's turns in order; one page of them is in memory, on every database."""
+    last = 0
+    while page := list(AgentContext.objects.filter(session=session, pk__gt=last).order_by("pk")[:PAGE]):
+        yield from page
+        last = page[-1].pk
+
+
+def _of_turn(turn: AgentContext) -> Iterator[str]:
+    yield from _of_state(turn)
+    yield from _of_moves(turn)
+    yield from _of_events(turn)
+    yield from _of_steps(turn)
+    for call in turn.tool_calls.select_related("step").order_by("pk"):
+        for problem in _of_call(call):
+            yield f"call {call.call_id} ({call.tool}): {problem}"
+    yield from agreement.problems(turn)
+
+
+def _of_state(turn: AgentContext) -> Iterator[str]:
+    pending = ToolApproval.objects.pending().filter(turn=turn).count()
+    if turn.state == TurnState.WAITING_FOR_APPROVAL and not pending:
+        yield "it waits for approval, and no request is pending."
+    if turn.state != TurnState.WAITING_FOR_APPROVAL and pending:
+        yield f"it is {turn.state}, and {pending} of its requests are pending."
+    yield from _of_input(turn)
+    if (turn.state in ACTIVE) != (turn.active_session_id is not None):
+        yield f"it is {turn.state}, and its session's place is {turn.active_session_id}."
+    if (turn.state in WORKING) != (turn.lease_expires_at is not None):
+        yield f"it is {turn.state}, and its lease ends at {turn.lease_expires_at}."
+    if (turn.state in TERMINAL) != (turn.completed_at is not None):
+        yield f"it is {turn.state}, and it ended at {turn.completed_at}."
+
+
+def _of_input(turn: AgentContext) -> Iterator[str]:
+    waits = turn.state == TurnState.WAITING_FOR_INPUT
+    asked = list(turn.questions.filter(answered_at=None, call__completed_at=None).values_list("question", flat=True))
+    if waits != (turn.question is not None):
+        yield f"it is {turn.state}, and its question is {'missing' if waits else 'still set'}."
+    if len(asked) != waits:
+        yield f"it is {turn.state}, and {len(asked)} of its questions are open."
+    elif waits and asked != [turn.question]:
+        yield "the question it waits with is not the one it asked."
+
+
+def _of_moves(turn: AgentContext) -> Iterator[str]:
+    events = SessionEvent.objects.filter(turn_id=turn.execution_id, type=EventType.STATE_CHANGED).order_by("sequence")
+    moves = list(events.values_list("data", flat=True))
+    if None in moves:
+        return  # erased
+    state: str = TurnState.QUEUED
+    for move in moves:
+        source, target = _ends_of(move)
+        if source != state or source not in MOVES or target not in MOVES[TurnState(source)]:
+            yield f"it was {state}, and its log has a move from {source} to {target}."
+        state = target
+    if state != turn.state:
+        yield f"it is {turn.state}, and its log says {state}."
+
+
+def _ends_of(move: Any) -> tuple[str, str]:
+    """Return where a move began and ended, whatever somebody wrote over its event."""
+    ends = move if isinstance(move, dict) else {}
+    return str(ends.get("previous")), str(ends.get("new"))
+
+
+def _of_events(turn: AgentContext) -> Iterator[str]:
+    events = SessionEvent.objects.filter(turn_id=turn.execution_id).order_by("sequence")
+    kinds = list(events.values_list("type", flat=True))
+    ends = sum(kind in FINAL for kind in kinds)
+    if ends != (turn.state in TERMINAL):
+        yield f"it is {turn.state} and has {ends} final events."
+    if ends == 1 and not {*_after_the_end(kinds)} <= AFTER_THE_END:
+        yield f"after its final event follow {_after_the_end(kinds)}."
+    started, ended = kinds.count(EventType.STEP_STARTED), _ended_steps(kinds)
+    if turn.state in TERMINAL and started != ended:
+        yield f"{started} steps started and {ended} ended."
+
+
+def _after_the_end(kinds: list[str]) -> list[str]:
+    end = next(index for index, kind in enumerate(kinds) if kind in FINAL)
+    return kinds[end + 1 :]
+
+
+def _ended_steps(kinds: list[str]) -> int:
+    return kinds.count(EventType.STEP_COMPLETED) + kinds.count(EventType.STEP_FAILED)
+
+
+def _of_steps(turn: AgentContext) -> Iterator[str]:
+    steps = list(turn.steps.order_by("number"))
+    if [step.number for step in steps] != list(range(1, len(steps) + 1)):
+        yield f"its steps are numbered {[step.number for step in steps]}."
+    if sum(step.message is not None for step in steps) != turn.step_count:
+        yield f"it counts {turn.step_count} replies, and its steps hold another number."
+    for step in steps[:-1]:
+        if step.completed_at is None:
+            yield f"step {step.number} has not ended, and a later one has begun."
+    if turn.state in TERMINAL and any(step.completed_at is None for step in steps):
+        yield "it has ended, and one of its steps has not."
+
+
+def _of_call(call: ToolCall) -> Iterator[str]:
+    turn_over = call.turn.state in TERMINAL
+    step_over = call.step.completed_at is not None
+    if call.is_open and (turn_over or step_over):
+        yield f"its step or turn has ended, and it is {call.status}."
+    if call.is_open != (call.status in OPEN_CALLS or call.is_in_doubt):
+        yield f"it is {call.status}, and it ended at {call.completed_at}."
+    asked = ToolApproval.objects.pending().filter(call=call, kind=ApprovalKind.OUTCOME).exists()
+    if asked and not call.is_in_doubt:
+        yield f"it is {call.status}, and a person is asked how it ended."
+    if call.attempts > 1 + _allowed_repeats(call) and not call.idempotent:
+        yield f"it is not idempotent and was attempted {call.attempts} times."
+    if call.attempts and call.needs_approval and not _is_covered(call):
+        yield "it began without an approval of its arguments by an allowed person."
+
+
+def _allowed_repeats(call: ToolCall) -> int:
+    """Return how often a person let a call in doubt run again, and whether its tool could say that it had not."""
+    asked = ToolApproval.objects.filter(call=call, kind=ApprovalKind.OUTCOME, status=ApprovalStatus.APPROVED)
+    agent = registry.find(call.turn.agent.name)
+    definition = agent.tools.get(call.tool) if agent else None
+    verified = MANY if definition is not None and definition.verify is not None else 0
+    return asked.count() + verified
+
+
+def _is_covered(call: ToolCall) -> bool:
+    approvals = ToolApproval.objects.filter(call=call, kind=ApprovalKind.CALL, status=ApprovalStatus.APPROVED)
+    return any(
+        digest_of(approval.approved_arguments) == call.arguments_digest and _has_vote_of_another(approval)
+        for approval in approvals
+    )
+
+
+def _has_vote_of_another(approval: ToolApproval) -> bool:
+    digest = digest_of(approval.approved_arguments)
+    votes = approval.decisions.exclude(counted_key=None).filter(verdict=Verdict.APPROVE, arguments_digest=digest)
+    nobody = [""] if not approval.four_eyes else ["", approval.requester_key]
+    return bool(votes.exclude(actor_key__in=nobody).exists())

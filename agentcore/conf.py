@@ -1,0 +1,171 @@
+"""The settings of AGENTCORE: every name, default and rule on this one screen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings as django_settings
+from django.core.signals import setting_changed
+
+from agentcore.exceptions import ConfigurationError
+
+Rule = tuple[Callable[[Any], bool], str]
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and math.isfinite(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _has_numbers(keys: tuple[str, ...], whole: tuple[str, ...]) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, Mapping)
+        and set(value) <= set(keys)
+        and all(_is_count(item) if key in whole else _is_seconds(item) for key, item in value.items())
+    )
+
+
+COUNT: Rule = (_is_count, "a whole number of at least 1")
+SECONDS: Rule = (_is_seconds, "a number of seconds above 0")
+TEXT: Rule = (_is_text, "a non-empty string")
+FLAG: Rule = (lambda value: isinstance(value, bool), "True or False")
+MAPPING: Rule = (lambda value: isinstance(value, Mapping), "a dict")
+LISTING: Rule = (lambda value: isinstance(value, list | tuple), "a list")
+
+
+def one_of(*allowed: str) -> Rule:
+    return (lambda value: value in allowed, "one of " + ", ".join(repr(item) for item in allowed))
+
+
+def optional(rule: Rule) -> Rule:
+    return (lambda value: value is None or rule[0](value), f"None or {rule[1]}")
+
+
+def numbers(*keys: str, whole: tuple[str, ...] = ()) -> Rule:
+    """Return the rule of a dict of numbers, those under the keys `whole` without a fraction."""
+    told = f" ({', '.join(whole)}: a whole number)" if whole else ""
+    return (_has_numbers(keys, whole), f"a dict of numbers above 0 with the keys {', '.join(keys)}{told}")
+
+
+def per_minute() -> Rule:
+    is_met, text = numbers("per_minute", "burst", whole=("burst",))
+    return (lambda value: is_met(value) and "per_minute" in value, f"{text}, with per_minute")
+
+
+def _setting(default: Any, rule: Rule) -> Any:
+    if isinstance(default, dict | list):
+        return field(default_factory=default.copy, metadata={"rule": rule})
+    return field(default=default, metadata={"rule": rule})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The project's AGENTCORE dict, with a default for each name it leaves out."""
+
+    DEFAULT_MODEL: str = _setting("demo:support", (lambda v: _is_text(v) and ":" in v, "'provider:model'"))
+    PROVIDERS: dict[str, Any] = _setting({}, MAPPING)
+    DISPATCH: str = _setting("celery", one_of("celery", "thread"))
+    CELERY_QUEUE: str | None = _setting(None, optional(TEXT))
+    STATE_BACKEND: str = _setting("database", TEXT)
+    STATE_TTL: dict[str, int] = _setting(
+        {"active": 3600, "completed": 86400, "failed": 604800}, numbers("active", "completed", "failed")
+    )
+    REDIS_URL: str | None = _setting(None, optional(TEXT))
+    REDIS_PREFIX: str = _setting("agentcore:", (lambda v: isinstance(v, str), "a string"))
+    MEMORY_BACKEND: str = _setting("buffer", TEXT)
+    EMBEDDER: str = _setting("hashing", TEXT)
+    VECTOR_INDEX: str = _setting("exact", TEXT)
+    MAX_STEPS: int = _setting(10, COUNT)
+    TURN_TIMEOUT: float = _setting(300, SECONDS)
+    TOOL_TIMEOUT: float = _setting(30, SECONDS)
+    APPROVAL_TTL: timedelta | None = _setting(
+        timedelta(days=7), optional((lambda v: isinstance(v, timedelta) and v > timedelta(0), "a timedelta above 0"))
+    )
+    APPROVAL_POLICY: Any = _setting(None, optional((lambda v: True, "an ApprovalPolicy or a dotted path")))
+    MAX_INPUT_BYTES: int = _setting(262_144, COUNT)
+    MAX_EVENT_BYTES: int = _setting(65_536, COUNT)
+    MAX_ARGUMENT_BYTES: int = _setting(1_048_576, COUNT)
+    MAX_RESULT_CHARS: int = _setting(20_000, COUNT)
+    CONTEXT_TOKENS: int = _setting(100_000, COUNT)
+    LEASE_SECONDS: float = _setting(60, SECONDS)
+    MAX_ATTEMPTS: int = _setting(3, COUNT)
+    RATE_LIMIT: dict[str, int] | None = _setting(None, optional(per_minute()))
+    CIRCUIT_BREAKER: dict[str, float] | None = _setting(
+        {"failure_threshold": 5, "reset_timeout": 30},
+        optional(numbers("failure_threshold", "reset_timeout", whole=("failure_threshold",))),
+    )
+    BREAKER_OPEN: str = _setting("wait", one_of("wait", "fail"))
+    RETRY: dict[str, float] = _setting(
+        {"attempts": 3, "initial": 0.5, "max": 8}, numbers("attempts", "initial", "max", whole=("attempts",))
+    )
+    METRICS: bool = _setting(True, FLAG)
+    HEALTH: dict[str, float] = _setting({"interval": 60, "timeout": 5}, numbers("interval", "timeout"))
+    SOFT_DELETE: bool = _setting(True, FLAG)
+    AUTO_ARCHIVE: bool = _setting(False, FLAG)
+    ARCHIVE_AFTER_DAYS: int = _setting(30, COUNT)
+    RETENTION_DAYS: int | None = _setting(None, optional(COUNT))
+    NOTIFIERS: list[Any] = _setting([], LISTING)
+
+
+NAMES = tuple(item.name for item in fields(Settings))
+_DEFAULTS = Settings()
+
+
+def problems(given: Any) -> list[str]:
+    """Return one sentence for each unknown name or bad value in a project's AGENTCORE dict."""
+    if not isinstance(given, Mapping):
+        return [f"AGENTCORE must be a dict, not {type(given).__name__}."]
+    rules = {item.name: item.metadata["rule"] for item in fields(Settings)}
+    found = []
+    for name, value in given.items():
+        if name not in rules:
+            found.append(f"AGENTCORE has no setting {name!r}. Allowed: {', '.join(NAMES)}.")
+        elif not rules[name][0](value):
+            found.append(f"AGENTCORE[{name!r}] is {value!r}; it must be {rules[name][1]}.")
+    return found
+
+
+@lru_cache(maxsize=1)
+def load() -> Settings:
+    """Return the project's settings; raise ConfigurationError where the system check would report one."""
+    given = getattr(django_settings, "AGENTCORE", {})
+    found = problems(given)
+    if found:
+        raise ConfigurationError(" ".join(found))
+    return Settings(**{name: _completed(name, value) for name, value in given.items()})
+
+
+def _completed(name: str, value: Any) -> Any:
+    """Return a setting's value; a dict keeps the default of what it leaves out."""
+    default = getattr(_DEFAULTS, name)
+    return {**default, **value} if isinstance(default, dict) and isinstance(value, Mapping) else value
+
+
+class _Current:
+    """Reads each setting when it is asked for, so that override_settings reaches every caller."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(load(), name)
+
+
+settings = _Current()
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == "AGENTCORE":
+        load.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="agentcore.conf")

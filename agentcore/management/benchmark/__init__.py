@@ -1,0 +1,1 @@
+"""What `agentcore_bench` measures, and how."""

@@ -1,0 +1,44 @@
+"""The rows. Rules that must hold are constraints here; everything else is decided above."""
+
+from agentcore.models.agents import Agent, AgentRevision
+from agentcore.models.approvals import (
+    DECIDE_PERMISSION,
+    VIEW_PERMISSION,
+    ApprovalDecision,
+    ApprovalLink,
+    ToolApproval,
+)
+from agentcore.models.base import owner_fields
+from agentcore.models.events import SessionEvent
+from agentcore.models.metrics import MetricsSum, MetricsWindow
+from agentcore.models.overrides import ToolOverride
+from agentcore.models.questions import UserQuestion
+from agentcore.models.rates import RateCount
+from agentcore.models.sessions import AgentSession
+from agentcore.models.steps import AgentStep, ToolCall
+from agentcore.models.turns import AgentContext, ContextEntry, EntryKind
+from agentcore.models.workers import WorkerHeartbeat
+
+__all__ = [
+    "DECIDE_PERMISSION",
+    "VIEW_PERMISSION",
+    "Agent",
+    "AgentContext",
+    "AgentRevision",
+    "AgentSession",
+    "AgentStep",
+    "ApprovalDecision",
+    "ApprovalLink",
+    "ContextEntry",
+    "EntryKind",
+    "MetricsSum",
+    "MetricsWindow",
+    "RateCount",
+    "SessionEvent",
+    "ToolApproval",
+    "ToolCall",
+    "ToolOverride",
+    "UserQuestion",
+    "WorkerHeartbeat",
+    "owner_fields",
+]

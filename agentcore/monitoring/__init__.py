@@ -1,0 +1,1 @@
+"""Numbers for monitoring systems. Prometheus needs the extra `agentcore[metrics]`."""

@@ -1,0 +1,1 @@
+"""The reviewers' pages: what waits for a decision, one request in full, and the decisions themselves."""

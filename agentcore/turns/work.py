@@ -1,0 +1,161 @@
+"""A turn in the hands of a worker: its rows as they are now, and the lease that allows to change them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ParamSpec, Protocol
+
+from agentcore import database
+from agentcore.events import log
+from agentcore.events.tokens import TokenPush
+from agentcore.exceptions import LeaseLost
+from agentcore.models import (
+    AgentContext,
+    AgentStep,
+    ContextEntry,
+    EntryKind,
+    ToolApproval,
+    ToolCall,
+    ToolOverride,
+    statements,
+)
+from agentcore.states import WORKING, ApprovalKind, ApprovalStatus
+from agentcore.turns import leases
+from agentcore.turns.leases import Lease
+
+P = ParamSpec("P")
+
+
+class Audience(Protocol):
+    """Who follows a turn in the process that works on it, as `runtime.stream` does."""
+
+    @property
+    def has_left(self) -> bool:
+        """Say whether nobody follows any more: the turn is given back to the queue."""
+
+    def hear(self, *, step: int, attempt: int, text: str) -> None:
+        """Take a piece of the model's text, in the thread that reads it."""
+
+    def call_when_left(self, interrupt: Callable[[], None] | None) -> None:
+        """Name what is called, from any thread, once nobody follows any more; at once if that is so already."""
+
+
+@dataclass(kw_only=True)
+class Work:
+    """One turn while this worker has it. `begun` holds the calls this worker itself began.
+
+    `is_first` says that nobody had the turn before: its rows are all of this worker's making; `opens_session` that
+    nothing was said before it. `done` holds the steps that ended in its hands, with their calls.
+    `attempts` counts by step how often this worker had text of a model for it; `token_push` sends it to sockets.
+    `driver_began` says that it began a driver: unlike a call, nothing in the rows tells what that one did.
+    """
+
+    turn: AgentContext
+    lease: Lease
+    step: AgentStep
+    calls: list[ToolCall] = field(default_factory=list)
+    begun: set[int] = field(default_factory=set)
+    done: list[tuple[AgentStep, list[ToolCall]]] = field(default_factory=list)
+    is_first: bool = False
+    opens_session: bool = False
+    driver_began: bool = False
+    ended: bool = False
+    audience: Audience | None = None
+    attempts: dict[int, int] = field(default_factory=dict)
+    token_push: TokenPush | None = None
+    told: dict[tuple[int, int], object] = field(default_factory=dict)
+
+    def is_news(self, fact: tuple[int, int]) -> bool:
+        """Say whether this was not asked before, whichever thread asks."""
+        return self.told.setdefault(fact, marker := object()) is marker
+
+    @property
+    def pinned(self) -> dict[str, Any]:
+        """The revision's definition: the session keeps what it began with."""
+        definition: dict[str, Any] = self.turn.revision.definition
+        return definition
+
+    @cached_property
+    def overrides(self) -> list[ToolOverride]:
+        """What staff ask of the approvals of this agent, as it was when this worker first needed to know."""
+        # Most projects have none, and asking for that costs next to nothing.
+        has_any = statements.has_rows(ToolOverride)
+        return list(ToolOverride.objects.for_agent(self.turn.agent_id)) if has_any else []
+
+    @cached_property
+    def declined(self) -> set[tuple[str, str]]:
+        """What people declined in this turn, as tool and digest of the arguments: they do it only while it waits."""
+        if self.is_first:
+            return set()
+        rejected = ToolApproval.objects.filter(turn=self.turn, kind=ApprovalKind.CALL, status=ApprovalStatus.REJECTED)
+        # What was asked for, and what it had become when it was declined.
+        found = list(rejected.values_list("tool", "arguments_digest", "call__arguments_digest"))
+        return {(tool, digest) for tool, *digests in found for digest in digests}
+
+    @cached_property
+    def memory(self) -> dict[str, Any]:
+        """The turn's working memory by key, as it is stored; nobody else writes it meanwhile."""
+        entries = ContextEntry.objects.filter(turn_id=self.turn.pk, kind=EntryKind.WORKING_MEMORY).order_by("id")
+        return dict(entries.values_list("key", "value"))
+
+    def look_again(self) -> None:
+        """Read the turn anew, after the database failed: what this worker began counts as begun by a dead one.
+
+        Raises LeaseLost when it is another's by now.
+        """
+        turns = AgentContext.objects.select_related("session", "agent", "revision", "user")
+        turn = turns.filter(pk=self.turn.pk, lease_token=self.lease.token, state__in=sorted(WORKING)).first()
+        step = AgentStep.objects.filter(turn=self.turn, completed_at=None).order_by("-number").first()
+        if turn is None or step is None:
+            raise LeaseLost(f"Turn {self.lease.execution_id} is not this worker's any more.")
+        self.turn, self.step = turn, step
+        self.is_first = self.opens_session = False
+        vars(self).pop("declined", None)
+        vars(self).pop("memory", None)
+        self.calls = list(ToolCall.objects.filter(step=step).order_by("position"))
+        self.begun.clear()
+
+    def seconds_left(self) -> float:
+        """Return how long this turn may still work; waiting for people does not count."""
+        return self.turn.turn_timeout - self.turn.worked_seconds - leases.worked_seconds(self.lease)
+
+
+def as_one(verb: Callable[P, None]) -> Callable[P, None]:
+    """Decorate a verb on a turn in hand, its first argument: the work in memory changes with the rows, or not at all.
+
+    The verb opens its own transaction, and is tried again when the database could not take it just then.
+    """
+
+    @functools.wraps(verb)
+    def attempt(*args: P.args, **kwargs: P.kwargs) -> None:
+        work: Any = args[0]
+        before = _Before(work, (*args[1:], *kwargs.values()))
+        try:
+            verb(*args, **kwargs)
+        except BaseException as error:
+            if log.was_made_after_all(error):
+                return
+            before.restore(work)
+            raise
+
+    return database.retried(attempt)
+
+
+class _Before:
+    """What a verb may change in memory, as it was."""
+
+    def __init__(self, work: Work, given: tuple[Any, ...]) -> None:
+        self._fields = (work.step, list(work.calls), set(work.begun), list(work.done), work.ended)
+        asked = [item for value in given for item in (value if isinstance(value, list) else [value])]
+        rows = [work.turn, work.step, *work.calls, *(item for item in asked if isinstance(item, ToolCall))]
+        self._rows = [(row, dict(vars(row)), row._state.adding) for row in rows]
+
+    def restore(self, work: Work) -> None:
+        work.step, work.calls, work.begun, work.done, work.ended = self._fields
+        for row, values, adding in self._rows:
+            vars(row).clear()
+            vars(row).update(values)
+            row._state.adding = adding

@@ -1,0 +1,100 @@
+"""What is masked, and what an edit that sends the mask keeps."""
+
+from typing import Any
+
+import pytest
+
+from agentcore.exceptions import InvalidInput
+from agentcore.tools.masking import MASK, is_secret, mask, unmask
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "password",
+        "PASSWORD",
+        "db_password",
+        "secret",
+        "client-secret",
+        "clientSecret",
+        "token",
+        "access_token",
+        "csrf token",
+        "api_key",
+        "api-key",
+        "apiKey",
+        "APIKey",
+        "apikey",
+        "X-Api-Key",
+        "Authorization",
+        "proxy-authorization",
+        "Set-Cookie",
+    ],
+)
+def test_a_key_whose_last_word_is_secret_is_masked(key: str) -> None:
+    assert mask({key: "hunter2"}) == {key: MASK}
+
+
+@pytest.mark.parametrize("key", ["max_tokens", "token_count", "secretary", "cookies", "key", "passwordless", "", 5])
+def test_other_keys_are_shown(key: Any) -> None:
+    assert not is_secret(key)
+
+
+def test_secrets_are_masked_at_any_depth_and_whole() -> None:
+    value = {"a": [{"token": {"deep": 1}}, "text"], "card": "4111", "rest": {"card": 5}}
+
+    assert mask(value, ["card"]) == {"a": [{"token": MASK}, "text"], "card": MASK, "rest": {"card": MASK}}
+    assert value["card"] == "4111"
+
+
+def test_an_edit_that_sends_the_mask_keeps_the_real_value() -> None:
+    original = {"to": "acme", "password": "hunter2", "login": {"api_key": "k", "user": "u"}, "card": "4111"}
+    edited = {"to": "other", "password": MASK, "login": {"api_key": MASK, "user": "v"}, "card": MASK}
+
+    assert unmask(edited, original, ["card"]) == {
+        "to": "other",
+        "password": "hunter2",
+        "login": {"api_key": "k", "user": "v"},
+        "card": "4111",
+    }
+
+
+def test_an_edit_may_replace_a_secret() -> None:
+    assert unmask({"password": "new"}, {"password": "old"}) == {"password": "new"}
+
+
+def test_the_mask_is_plain_text_where_nothing_was_masked() -> None:
+    assert unmask({"to": MASK}, {"to": "acme"}) == {"to": MASK}
+
+
+ANN = {"name": "ann", "token": "1"}
+BOB = {"name": "bob", "token": "2"}
+
+
+@pytest.mark.parametrize(
+    ("edited", "kept"),
+    [
+        ([mask(ANN), mask(BOB)], [ANN, BOB]),
+        ([mask(BOB)], [BOB]),
+        ([mask(BOB), mask(ANN)], [BOB, ANN]),
+        ([{"name": "eve", "token": MASK}, mask(BOB)], [{"name": "eve", "token": "1"}, BOB]),
+        ([mask(ANN), mask(BOB), {"name": "eve", "token": "3"}], [ANN, BOB, {"name": "eve", "token": "3"}]),
+    ],
+)
+def test_items_of_a_list_keep_their_own_secrets(edited: Any, kept: Any) -> None:
+    assert unmask(edited, [ANN, BOB]) == kept
+
+
+@pytest.mark.parametrize(
+    ("edited", "original"),
+    [
+        ({"token": MASK}, {}),
+        ({"login": {"token": MASK}}, {"login": "x"}),
+        ([{"name": "eve", "token": MASK}], [ANN, BOB]),
+        ([{"name": "eve", "token": MASK}, mask(ANN)], [ANN, BOB]),
+        ([{"token": MASK}], [{"token": "1"}, {"token": "2"}]),
+    ],
+)
+def test_the_mask_itself_never_becomes_a_value(edited: Any, original: Any) -> None:
+    with pytest.raises(InvalidInput, match="token has no earlier value"):
+        unmask(edited, original)
