@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -23,6 +22,7 @@ import redis
 from websockets.sync.client import ClientConnection, connect
 
 from tests import settings
+from tests.redis_database import own_redis_database
 
 pytestmark = [pytest.mark.services("redis", "postgres"), pytest.mark.timeout(150)]
 
@@ -48,7 +48,6 @@ print(json.dumps({user.username: Token.objects.create(user=user).key for user in
 
 ASSERT_INVARIANTS = "from agentcore.testing import assert_invariants; assert_invariants(); print('hold')"
 
-CLAIM = "agentcore-acceptance"
 # What is on this machine is reached without a proxy.
 DIRECT = build_opener(ProxyHandler({}))
 
@@ -153,7 +152,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         site = Site(
             tmp_path_factory.mktemp("site"),
             database=stack.enter_context(_database()),
-            redis_url=stack.enter_context(_redis_database()),
+            redis_url=stack.enter_context(own_redis_database()),
         )
         stack.callback(lambda: site.kill(*list(site.processes)))
         site.manage("migrate", "--verbosity", "0")
@@ -404,7 +403,7 @@ def _kinds(events: list[Frame], prefix: str) -> list[str]:
     return [event["type"] for event in events if event["type"].startswith(prefix)]
 
 
-# A database and a Redis database that are nobody else's
+# A database that is nobody else's
 
 
 @contextmanager
@@ -420,50 +419,10 @@ def _database() -> Iterator[str]:
             connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@contextmanager
-def _redis_database() -> Iterator[str]:
-    """Claim an empty database of the tests' Redis, and empty it after the block."""
-    for number in range(14, 0, -1):
-        url = re.sub(r"(rediss?://[^/?]+)(/\d*)?", rf"\g<1>/{number}", settings.REDIS_URL or "", count=1)
-        with closing(redis.Redis.from_url(url)) as client:
-            if not client.set(CLAIM, os.getpid(), nx=True, ex=1800):
-                continue
-            if client.dbsize() > 1:
-                client.delete(CLAIM)
-                continue
-            try:
-                yield url
-            finally:
-                client.flushdb()
-            return
-    pytest.skip("needs an empty Redis database, and none of 1 to 14 is")
-
-
 def _connect(database: str) -> psycopg.Connection[Any]:
     given = settings.database("postgres")
     parts = {"host": given["HOST"], "port": given["PORT"], "user": given["USER"], "password": given["PASSWORD"]}
     return psycopg.connect(dbname=database, autocommit=True, **parts)
-
-
-class _RedisDatabase:
-    """An empty database of the tests' Redis, claimed while the block lasts and emptied after it."""
-
-    claim = "agentcore-acceptance"
-
-    def __enter__(self) -> str:
-        for number in range(14, 0, -1):
-            url = re.sub(r"(redis[s]?://[^/?]+)(/\d*)?", rf"\g<1>/{number}", settings.REDIS_URL or "", count=1)
-            self.client = redis.Redis.from_url(url)
-            if self.client.set(self.claim, os.getpid(), nx=True, ex=1800):
-                if self.client.dbsize() == 1:
-                    return url
-                self.client.delete(self.claim)
-            self.client.close()
-        pytest.skip("needs an empty Redis database, and none of 1 to 14 is")
-
-    def __exit__(self, *_: object) -> None:
-        self.client.flushdb()
-        self.client.close()
 
 
 # Waiting

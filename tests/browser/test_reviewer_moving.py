@@ -45,7 +45,7 @@ def test_what_somebody_writes_is_kept_when_the_request_changes(demo: Demo, perso
     assert status_of(demo, approval_id) == "pending"
     page.get_by_role("button", name="Reject", exact=True).click()
     expect(page.get_by_text("Rejected. process_refund does not run.")).to_be_visible()
-    expect(page.get_by_text("They never sent it back")).to_be_visible()
+    expect(page.get_by_text("They never sent it back", exact=True)).to_be_visible()
 
 
 def test_a_key_shows_the_request_as_it_is_now_with_the_edit_begun(demo: Demo, person: MakePerson) -> None:
@@ -90,7 +90,7 @@ def test_many_are_rejected_by_keyboard_alone(demo: Demo, person: MakePerson) -> 
     for key in ("b", "Control+Enter", "Enter"):
         press(key)
     expect(page.get_by_role("heading", name="2 decided, 0 refused")).to_be_visible()
-    expect(page.get_by_text("Not this week, b")).to_be_visible()
+    expect(page.get_by_text("Not this week, b", exact=True)).to_be_visible()
     reviewer.shoot("reviewer-bulk-reason")
     press("u")
     expect(page).to_have_url(f"{demo.url}/reviews/?tool=process_refund")

@@ -349,7 +349,7 @@ def test_apr_30_nothing_that_models_and_users_write_becomes_an_element(demo: Dem
     reviewer.shoot("reviewer-attack", whole=True)
     page.get_by_label("Reason, told to the agent").fill("</textarea><script>alert(7)</script>")
     page.get_by_role("button", name="Reject", exact=True).click()
-    expect(page.get_by_text("</textarea><script>alert(7)</script>")).to_be_visible()
+    expect(page.get_by_text("</textarea><script>alert(7)</script>", exact=True)).to_be_visible()
     _assert_nothing_foreign(page)
 
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import redis
 from django.db import connection
 
 from agentcore.models import (
@@ -36,8 +34,6 @@ from tests.concurrency.crash_worker import Ledger
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECONDS = 30
-# Nobody else's: the acceptance tests claim an empty one, and count down from 14.
-REDIS_DATABASE = 13
 EVERY_MODEL = (
     AgentSession,
     AgentContext,
@@ -215,18 +211,6 @@ class Worker:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-
-@contextmanager
-def broker() -> Iterator[str]:
-    """Give a Redis database of these tests to the block, empty before and after it."""
-    url = re.sub(r"(rediss?://[^/?]+)(/\d*)?", rf"\g<1>/{REDIS_DATABASE}", settings.REDIS_URL or "", count=1)
-    with closing(redis.Redis.from_url(url)) as client:
-        client.flushdb()
-        try:
-            yield url
-        finally:
-            client.flushdb()
 
 
 class Outage:

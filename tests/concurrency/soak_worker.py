@@ -1,7 +1,7 @@
 """The Celery workers of the soak test: `python -m tests.concurrency.soak_worker`. They are killed at any moment.
 
 One process imports everything once and forks a worker for each line on standard input, which names its log; it answers
-with the worker's process id. The database comes from AGENTCORE_TEST_NAME, the rest from SOAK, as JSON: broker, prefix,
+with the worker's process id. The database comes from AGENTCORE_TEST_NAME, the rest from SOAK, as JSON: broker,
 ledger, lease, threads.
 """
 
@@ -99,7 +99,6 @@ def main() -> None:
             },
             "CHANNEL_LAYERS": {},
             "CELERY_BROKER_URL": order["broker"],
-            "CELERY_BROKER_TRANSPORT_OPTIONS": {"global_keyprefix": order["prefix"]},
             "CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP": True,
             "CELERY_WORKER_PREFETCH_MULTIPLIER": 1,
         }

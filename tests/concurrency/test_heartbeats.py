@@ -12,7 +12,8 @@ from agentcore.models import WorkerHeartbeat
 from agentcore.turns import heartbeats
 from tests.concurrency import crash_worker
 from tests.concurrency.crash_worker import AGENT
-from tests.concurrency.harness import Farm, Worker, broker, wait_until
+from tests.concurrency.harness import Farm, Worker, wait_until
+from tests.redis_database import own_redis_database
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -32,7 +33,7 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
 
 @pytest.mark.parametrize("pool", [pytest.param("prefork"), pytest.param("threads", marks=pytest.mark.slow)])
 def test_a_worker_is_seen_before_it_has_worked(farm: Farm, pool: str) -> None:
-    with broker() as url, Worker(farm, url, pool=pool) as worker:
+    with own_redis_database() as url, Worker(farm, url, pool=pool) as worker:
         wait_until(lambda: heartbeats.seen().exists(), what="a heartbeat", seconds=20, told=lambda: worker.log)
         names = set(WorkerHeartbeat.objects.values_list("name", flat=True))
     parent = f":{worker.pid}"

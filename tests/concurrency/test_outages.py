@@ -23,7 +23,8 @@ from agentcore.states import TERMINAL
 from agentcore.testing import assert_invariants, make_user, run_turns
 from tests.concurrency import crash_worker
 from tests.concurrency.crash_worker import AGENT, ANSWER
-from tests.concurrency.harness import Farm, Outage, Worker, broker, wait_until
+from tests.concurrency.harness import Farm, Outage, Worker, wait_until
+from tests.redis_database import own_redis_database
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -111,7 +112,7 @@ def test_dur_20_apr_09_messages_and_approvals_given_while_the_broker_is_down(
 ) -> None:
     approval = make_waiting(farm, owner)
     session = runtime.create_session(AGENT, user=owner)
-    with broker() as url, Outage(url) as outage:
+    with own_redis_database() as url, Outage(url) as outage:
         break_it(outage)
         with celery_with(outage.url.replace("redis:", f"{scheme}:")):
             with within(QUICK_SECONDS, "the message"):
@@ -139,7 +140,7 @@ def test_dur_20_apr_09_messages_and_approvals_given_while_the_broker_is_down(
 def test_dur_20_the_process_that_met_the_outage_sends_again_after_it(farm: Farm, owner: Any, break_it: Break) -> None:
     """What hung when the broker fell silent may hang for ever: it must not keep back what is sent later."""
     sessions = [runtime.create_session(AGENT, user=owner) for _ in range(3)]
-    with broker() as url, Outage(url) as outage, celery_with(outage.url):
+    with own_redis_database() as url, Outage(url) as outage, celery_with(outage.url):
         runtime.enqueue(sessions[0].session_id, "nothing")
         assert dispatch.flush(5)
         assert length(url) == 1
@@ -165,7 +166,7 @@ def length(url: str) -> int:
 
 @pytest.mark.services("redis")
 def test_apr_08_a_turn_waits_in_the_database_and_nowhere_else(farm: Farm, owner: Any, reviewer: Any) -> None:
-    with broker() as url:
+    with own_redis_database() as url:
         session = runtime.create_session(AGENT, user=owner)
         with Worker(farm, url), celery_with(url):
             runtime.enqueue(session.session_id, "one reply", user=owner)
@@ -187,7 +188,7 @@ def test_apr_08_a_turn_waits_in_the_database_and_nowhere_else(farm: Farm, owner:
 @pytest.mark.services("redis")
 def test_apr_08_a_message_that_redis_forgot_is_sent_again(farm: Farm) -> None:
     session = runtime.create_session(AGENT)
-    with broker() as url, celery_with(url):
+    with own_redis_database() as url, celery_with(url):
         runtime.enqueue(session.session_id, "nothing")
         assert dispatch.flush(5)
         with closing(redis.Redis.from_url(url)) as client:

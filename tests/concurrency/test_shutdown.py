@@ -16,7 +16,8 @@ from agentcore.states import TERMINAL
 from agentcore.testing import assert_invariants
 from tests.concurrency import crash_worker
 from tests.concurrency.crash_worker import AGENT, ANSWER
-from tests.concurrency.harness import Farm, Outage, Worker, broker, wait_until
+from tests.concurrency.harness import Farm, Outage, Worker, wait_until
+from tests.redis_database import own_redis_database
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -48,7 +49,11 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
 )
 def test_dur_18_a_worker_that_is_told_to_stop_gives_its_turns_back(farm: Farm, pool: str, hit: str) -> None:
     """SIGTERM hits the second step of one turn while others wait behind it. The broker is slow, and is waited for."""
-    with broker() as url, Outage(url) as slow, Worker(farm, slow.url, pool=pool, delay=CALL_SECONDS) as first:
+    with (
+        own_redis_database() as url,
+        Outage(url) as slow,
+        Worker(farm, slow.url, pool=pool, delay=CALL_SECONDS) as first,
+    ):
         slow.delay = BROKER_DELAY
         _enqueue(farm, url, "four steps")
         wait_until(lambda: _count(farm, "model") == 1, what="the first turn is worked on")

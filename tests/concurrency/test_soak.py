@@ -18,7 +18,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-import redis
 from celery import Celery, _state, current_app
 from django.db import connection, connections
 from django.test import override_settings
@@ -28,8 +27,8 @@ from agentcore.exceptions import Conflict
 from agentcore.models import AgentContext, ToolApproval, ToolCall
 from agentcore.states import ACTIVE, TERMINAL, TurnState
 from agentcore.testing import assert_invariants, make_session, make_user
-from tests import settings as base
 from tests.concurrency import soak_worker
+from tests.redis_database import own_redis_database
 
 pytestmark = [
     pytest.mark.services("redis", "postgres"),
@@ -38,7 +37,6 @@ pytestmark = [
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 DECIDE = "agentcore.decide_toolapproval"
-DATABASE = 12
 LEASE_SECONDS = 5
 THREADS = 6
 SETTLE_SECONDS = 240
@@ -213,23 +211,18 @@ class Soak:
 
 @contextmanager
 def broker():
-    """Point Celery to a corner of Redis that is this test's own."""
-    url = re.sub(r"(rediss?://[^/?]+)(/\d*)?", rf"\g<1>/{DATABASE}", base.REDIS_URL, count=1)
-    prefix = f"soak-{os.getpid()}:"
+    """Point Celery to a Redis database that is this test's own."""
     before, before_default = current_app._get_current_object(), _state.default_app
-    app = Celery("soak", broker=url, set_as_current=False)
-    app.conf.broker_transport_options = {"global_keyprefix": prefix}
-    app.set_current()
-    app.set_default()
-    try:
-        yield {"broker": url, "prefix": prefix}
-    finally:
-        before.set_current()
-        _state.set_default_app(before_default)
-        app.close()
-        with redis.Redis.from_url(url) as client:
-            for key in client.scan_iter(f"{prefix}*"):
-                client.delete(key)
+    with own_redis_database() as url:
+        app = Celery("soak", broker=url, set_as_current=False)
+        app.set_current()
+        app.set_default()
+        try:
+            yield url
+        finally:
+            before.set_current()
+            _state.set_default_app(before_default)
+            app.close()
 
 
 def soak(folder, *, turns, workers, seconds, pause):
@@ -240,7 +233,12 @@ def soak(folder, *, turns, workers, seconds, pause):
     with ExitStack() as stack:
         stack.callback(soak_worker.forget_agent)
         stack.enter_context(override_settings(AGENTCORE={"DISPATCH": "celery", "LEASE_SECONDS": LEASE_SECONDS}))
-        order = {**stack.enter_context(broker()), "ledger": str(ledger), "lease": LEASE_SECONDS, "threads": THREADS}
+        order = {
+            "broker": stack.enter_context(broker()),
+            "ledger": str(ledger),
+            "lease": LEASE_SECONDS,
+            "threads": THREADS,
+        }
         people = Soak(turns, ledger)
         people.post()
         farm = Workers(workers, order, folder)
