@@ -43,11 +43,14 @@ _VERDICT_BY_STATUS = {
 
 
 def problems(turn: AgentContext) -> Iterator[str]:
-    """Yield a sentence for each row of a turn that is not what its digest, another row or the log says."""
+    """Yield a sentence for each row of a turn that is not what its digest, another row or the log says.
+
+    The turn comes with its rows: steps by number, calls by step and position, approvals with their decisions and
+    questions in the order they were made.
+    """
     log = told.read(turn)
-    steps = list(turn.steps.order_by("number"))
-    calls = list(turn.tool_calls.order_by("step_id", "position"))
-    approvals = list(turn.approvals.order_by("pk").prefetch_related("decisions"))
+    steps, calls, approvals = list(turn.steps.all()), list(turn.tool_calls.all()), list(turn.approvals.all())
+    by_pk = {call.pk: call for call in calls}
     yield from _of_turn(turn, log)
     yield from _of_missing(log, steps, calls, approvals)
     for step in steps:
@@ -56,10 +59,9 @@ def problems(turn: AgentContext) -> Iterator[str]:
     for call in calls:
         for problem in _of_call(call, [item for item in approvals if item.call_id == call.pk], log):
             yield f"call {call.call_id} ({call.tool}): {problem}"
-    for question in turn.questions.select_related("call").order_by("pk"):
-        for problem in _of_question(question, log):
+    for question in turn.questions.all():
+        for problem in _of_question(question, by_pk.get(question.call_id), log):
             yield f"question {question.pk}: {problem}"
-    by_pk = {call.pk: call for call in calls}
     for approval in approvals:
         for problem in _of_approval(approval, by_pk.get(approval.call_id), log):
             yield f"approval {approval.pk} ({approval.tool}): {problem}"
@@ -214,9 +216,12 @@ def _of_reason(call: ToolCall, word: Word | None) -> Iterator[str]:
         yield f"its error and the reason of {word} do not agree."
 
 
-def _of_question(question: UserQuestion, log: Told) -> Iterator[str]:
+def _of_question(question: UserQuestion, call: ToolCall | None, log: Told) -> Iterator[str]:
     """Compare a question with its call, and both with what the log says was asked and answered."""
-    call, asked = question.call, log.questions.get(question.call.call_id)
+    if call is None:
+        yield "its call is none of this turn."
+        return
+    asked = log.questions.get(call.call_id)
     if asked is None and EventType.INPUT_REQUESTED not in log.erased:
         yield "its log does not speak of it."
     elif asked is not None:

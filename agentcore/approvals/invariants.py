@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from django.db.models import Case, JSONField, Prefetch, When
+
 from agentcore.agents.registry import registry
 from agentcore.approvals import agreement
 from agentcore.approvals.told import digest_of
 from agentcore.events import chain
 from agentcore.events.kinds import FINAL, EventType
-from agentcore.models import AgentContext, AgentSession, SessionEvent, ToolApproval, ToolCall
+from agentcore.models import (
+    AgentContext,
+    AgentSession,
+    AgentStep,
+    SessionEvent,
+    ToolApproval,
+    ToolCall,
+    UserQuestion,
+)
 from agentcore.states import (
     ACTIVE,
     MOVES,
@@ -23,7 +33,7 @@ from agentcore.states import (
     Verdict,
 )
 
-PAGE = 100
+PAGE = 25
 # What may still be told of a turn after it ended.
 MANY = 1_000_000
 AFTER_THE_END = frozenset({EventType.MEMORY_UPDATED})
@@ -42,31 +52,49 @@ def problems(session: AgentSession) -> Iterator[str]:
 
 
 def _turns(session: AgentSession) -> Iterator[AgentContext]:
-    """Yield a session's turns in order; one page of them is in memory, on every database."""
+    """Yield a session's turns in order, with all their rows but events; one page of them is in memory at a time."""
+    turns = AgentContext.objects.filter(session=session).order_by("pk").select_related("agent", "revision")
+    turns = turns.prefetch_related(
+        Prefetch("steps", AgentStep.objects.order_by("number")),
+        Prefetch("tool_calls", ToolCall.objects.order_by("step_id", "position")),
+        Prefetch("approvals", ToolApproval.objects.order_by("pk").prefetch_related("decisions")),
+        Prefetch("questions", UserQuestion.objects.order_by("pk")),
+    )
     last = 0
-    while page := list(AgentContext.objects.filter(session=session, pk__gt=last).order_by("pk")[:PAGE]):
+    while page := list(turns.filter(pk__gt=last)[:PAGE]):
         yield from page
         last = page[-1].pk
 
 
 def _of_turn(turn: AgentContext) -> Iterator[str]:
-    yield from _of_state(turn)
-    yield from _of_moves(turn)
-    yield from _of_events(turn)
-    yield from _of_steps(turn)
-    for call in turn.tool_calls.select_related("step").order_by("pk"):
-        for problem in _of_call(call):
+    events = _events(turn)
+    steps, calls, approvals = list(turn.steps.all()), list(turn.tool_calls.all()), list(turn.approvals.all())
+    yield from _of_state(turn, calls, approvals)
+    yield from _of_moves(turn, [data for kind, data in events if kind == EventType.STATE_CHANGED])
+    yield from _of_events(turn, [kind for kind, _ in events])
+    yield from _of_steps(turn, steps)
+    ended_steps = {step.pk for step in steps if step.completed_at is not None}
+    for call in calls:
+        is_over = turn.state in TERMINAL or call.step_id in ended_steps
+        for problem in _of_call(turn, call, [item for item in approvals if item.call_id == call.pk], is_over=is_over):
             yield f"call {call.call_id} ({call.tool}): {problem}"
     yield from agreement.problems(turn)
 
 
-def _of_state(turn: AgentContext) -> Iterator[str]:
-    pending = ToolApproval.objects.pending().filter(turn=turn).count()
+def _events(turn: AgentContext) -> list[tuple[str, Any]]:
+    """Return the type of each event of a turn and, of those that say how its state moved, the data."""
+    move = Case(When(type=EventType.STATE_CHANGED, then="data"), output_field=JSONField(null=True))
+    events = SessionEvent.objects.filter(turn_id=turn.execution_id).order_by("sequence").annotate(move=move)
+    return list(events.values_list("type", "move"))
+
+
+def _of_state(turn: AgentContext, calls: list[ToolCall], approvals: list[ToolApproval]) -> Iterator[str]:
+    pending = sum(approval.status == ApprovalStatus.PENDING for approval in approvals)
     if turn.state == TurnState.WAITING_FOR_APPROVAL and not pending:
         yield "it waits for approval, and no request is pending."
     if turn.state != TurnState.WAITING_FOR_APPROVAL and pending:
         yield f"it is {turn.state}, and {pending} of its requests are pending."
-    yield from _of_input(turn)
+    yield from _of_input(turn, {call.pk for call in calls if call.completed_at is None})
     if (turn.state in ACTIVE) != (turn.active_session_id is not None):
         yield f"it is {turn.state}, and its session's place is {turn.active_session_id}."
     if (turn.state in WORKING) != (turn.lease_expires_at is not None):
@@ -75,9 +103,9 @@ def _of_state(turn: AgentContext) -> Iterator[str]:
         yield f"it is {turn.state}, and it ended at {turn.completed_at}."
 
 
-def _of_input(turn: AgentContext) -> Iterator[str]:
+def _of_input(turn: AgentContext, open_calls: set[int]) -> Iterator[str]:
     waits = turn.state == TurnState.WAITING_FOR_INPUT
-    asked = list(turn.questions.filter(answered_at=None, call__completed_at=None).values_list("question", flat=True))
+    asked = [item.question for item in turn.questions.all() if item.answered_at is None and item.call_id in open_calls]
     if waits != (turn.question is not None):
         yield f"it is {turn.state}, and its question is {'missing' if waits else 'still set'}."
     if len(asked) != waits:
@@ -86,9 +114,7 @@ def _of_input(turn: AgentContext) -> Iterator[str]:
         yield "the question it waits with is not the one it asked."
 
 
-def _of_moves(turn: AgentContext) -> Iterator[str]:
-    events = SessionEvent.objects.filter(turn_id=turn.execution_id, type=EventType.STATE_CHANGED).order_by("sequence")
-    moves = list(events.values_list("data", flat=True))
+def _of_moves(turn: AgentContext, moves: list[Any]) -> Iterator[str]:
     if None in moves:
         return  # erased
     state: str = TurnState.QUEUED
@@ -107,9 +133,7 @@ def _ends_of(move: Any) -> tuple[str, str]:
     return str(ends.get("previous")), str(ends.get("new"))
 
 
-def _of_events(turn: AgentContext) -> Iterator[str]:
-    events = SessionEvent.objects.filter(turn_id=turn.execution_id).order_by("sequence")
-    kinds = list(events.values_list("type", flat=True))
+def _of_events(turn: AgentContext, kinds: list[str]) -> Iterator[str]:
     ends = sum(kind in FINAL for kind in kinds)
     if ends != (turn.state in TERMINAL):
         yield f"it is {turn.state} and has {ends} final events."
@@ -129,8 +153,7 @@ def _ended_steps(kinds: list[str]) -> int:
     return kinds.count(EventType.STEP_COMPLETED) + kinds.count(EventType.STEP_FAILED)
 
 
-def _of_steps(turn: AgentContext) -> Iterator[str]:
-    steps = list(turn.steps.order_by("number"))
+def _of_steps(turn: AgentContext, steps: list[AgentStep]) -> Iterator[str]:
     if [step.number for step in steps] != list(range(1, len(steps) + 1)):
         yield f"its steps are numbered {[step.number for step in steps]}."
     if sum(step.message is not None for step in steps) != turn.step_count:
@@ -142,41 +165,46 @@ def _of_steps(turn: AgentContext) -> Iterator[str]:
         yield "it has ended, and one of its steps has not."
 
 
-def _of_call(call: ToolCall) -> Iterator[str]:
-    turn_over = call.turn.state in TERMINAL
-    step_over = call.step.completed_at is not None
-    if call.is_open and (turn_over or step_over):
+def _of_call(turn: AgentContext, call: ToolCall, approvals: list[ToolApproval], *, is_over: bool) -> Iterator[str]:
+    """Yield what is wrong with a call and its approvals, of a turn or a step that is over or is not."""
+    outcomes = [approval for approval in approvals if approval.kind == ApprovalKind.OUTCOME]
+    if call.is_open and is_over:
         yield f"its step or turn has ended, and it is {call.status}."
     if call.is_open != (call.status in OPEN_CALLS or call.is_in_doubt):
         yield f"it is {call.status}, and it ended at {call.completed_at}."
-    asked = ToolApproval.objects.pending().filter(call=call, kind=ApprovalKind.OUTCOME).exists()
-    if asked and not call.is_in_doubt:
+    if any(outcome.status == ApprovalStatus.PENDING for outcome in outcomes) and not call.is_in_doubt:
         yield f"it is {call.status}, and a person is asked how it ended."
-    if call.attempts > 1 + _allowed_repeats(call) and not call.idempotent:
+    if call.attempts > 1 + _allowed_repeats(turn, call, outcomes) and not call.idempotent:
         yield f"it is not idempotent and was attempted {call.attempts} times."
-    if call.attempts and call.needs_approval and not _is_covered(call):
+    if call.attempts and call.needs_approval and not _is_covered(call, approvals):
         yield "it began without an approval of its arguments by an allowed person."
 
 
-def _allowed_repeats(call: ToolCall) -> int:
+def _allowed_repeats(turn: AgentContext, call: ToolCall, outcomes: list[ToolApproval]) -> int:
     """Return how often a person let a call in doubt run again, and whether its tool could say that it had not."""
-    asked = ToolApproval.objects.filter(call=call, kind=ApprovalKind.OUTCOME, status=ApprovalStatus.APPROVED)
-    agent = registry.find(call.turn.agent.name)
+    agent = registry.find(turn.agent.name)
     definition = agent.tools.get(call.tool) if agent else None
     verified = MANY if definition is not None and definition.verify is not None else 0
-    return asked.count() + verified
+    return verified + sum(outcome.status == ApprovalStatus.APPROVED for outcome in outcomes)
 
 
-def _is_covered(call: ToolCall) -> bool:
-    approvals = ToolApproval.objects.filter(call=call, kind=ApprovalKind.CALL, status=ApprovalStatus.APPROVED)
+def _is_covered(call: ToolCall, approvals: list[ToolApproval]) -> bool:
     return any(
-        digest_of(approval.approved_arguments) == call.arguments_digest and _has_vote_of_another(approval)
+        approval.kind == ApprovalKind.CALL
+        and approval.status == ApprovalStatus.APPROVED
+        and digest_of(approval.approved_arguments) == call.arguments_digest
+        and _has_vote_of_another(approval)
         for approval in approvals
     )
 
 
 def _has_vote_of_another(approval: ToolApproval) -> bool:
     digest = digest_of(approval.approved_arguments)
-    votes = approval.decisions.exclude(counted_key=None).filter(verdict=Verdict.APPROVE, arguments_digest=digest)
-    nobody = [""] if not approval.four_eyes else ["", approval.requester_key]
-    return bool(votes.exclude(actor_key__in=nobody).exists())
+    nobody = {"", approval.requester_key} if approval.four_eyes else {""}
+    return any(
+        vote.counted_key is not None
+        and vote.verdict == Verdict.APPROVE
+        and vote.arguments_digest == digest
+        and vote.actor_key not in nobody
+        for vote in approval.decisions.all()
+    )
