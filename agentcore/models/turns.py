@@ -127,9 +127,15 @@ class AgentContext(Owned, Record):
 
 
 class EntryKind(models.TextChoices):
+    """What a turn knows beside the conversation.
+
+    Tools set working memory; facts, entities and what else is recalled come from memory; the rest from documents.
+    """
+
     WORKING_MEMORY = "working_memory"
     FACT = "fact"
     ENTITY = "entity"
+    RECALLED = "recalled"
     RETRIEVED = "retrieved"
 
 

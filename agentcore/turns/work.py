@@ -101,6 +101,12 @@ class Work:
         entries = ContextEntry.objects.filter(turn_id=self.turn.pk, kind=EntryKind.WORKING_MEMORY).order_by("id")
         return dict(entries.values_list("key", "value"))
 
+    @cached_property
+    def recalled(self) -> list[tuple[str, Any]]:
+        """What was looked up for the turn, as pairs of kind and value, in the order it was found."""
+        entries = ContextEntry.objects.filter(turn_id=self.turn.pk).exclude(kind=EntryKind.WORKING_MEMORY)
+        return [] if self.is_first else list(entries.order_by("id").values_list("kind", "value"))
+
     def look_again(self) -> None:
         """Read the turn anew, after the database failed: what this worker began counts as begun by a dead one.
 
@@ -115,6 +121,7 @@ class Work:
         self.is_first = self.opens_session = False
         vars(self).pop("declined", None)
         vars(self).pop("memory", None)
+        vars(self).pop("recalled", None)
         self.calls = list(ToolCall.objects.filter(step=step).order_by("position"))
         self.begun.clear()
 
