@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
+from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from agentcore.conf import settings
@@ -52,3 +53,11 @@ def _made(name: str) -> StateBackend:
             f"AGENTCORE['STATE_BACKEND'] is {name!r}, which is no StateBackend: it lacks {', '.join(missing)}."
         )
     return cast(StateBackend, backend)
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == "AGENTCORE":
+        _made.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="agentcore.state")

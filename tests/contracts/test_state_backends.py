@@ -34,6 +34,8 @@ HOT = ["memory", "redis", "hybrid"]
 IN_REDIS = ("redis", "hybrid")
 TTL = {"active": 3600, "completed": 86_400, "failed": 604_800}
 AGENT = "state-agent"
+OVER = "agentcore:over"
+SECONDS = 20
 
 
 class Died(BaseException):
@@ -69,6 +71,7 @@ def server(redis_url: str | None) -> Iterator[Any]:
     if redis_url is None:
         pytest.skip("needs Redis: set REDIS_URL")
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        client.flushdb()
         yield client
 
 
@@ -426,8 +429,6 @@ def test_red_03_a_turn_runs_pauses_and_ends_without_redis(
 ) -> None:
     with Outage(redis_url or "") as outage:
         use_backend(name, REDIS_URL=outage.url)
-        # It has not been away before.
-        vars(state.current())["_rests_until"] = 0.0
         if how == "refuses":
             outage.refuse()
         else:
@@ -497,29 +498,33 @@ def watched_server(server: Any) -> Iterator[list[str]]:
     """Collect what the server is told about turns, as MONITOR shows it."""
     commands: list[str] = []
     with server.monitor() as monitor:
-        reader = threading.Thread(target=_collect, args=(monitor, commands), daemon=True)
+        reader = threading.Thread(target=_collect, args=(monitor, own_database(server), commands), daemon=True)
         reader.start()
         yield commands
-        server.publish("agentcore:over", "1")
-        reader.join(5)
+        server.exists(OVER)
+        reader.join(SECONDS)
 
 
-def _collect(monitor: Any, commands: list[str]) -> None:
+def own_database(server: Any) -> str:
+    return str(server.get_connection_kwargs()["db"])
+
+
+def _collect(monitor: Any, database: str, commands: list[str]) -> None:
+    """Take the commands on one database, also those that a transaction holds together."""
     for seen in monitor.listen():
-        command = seen["command"]
-        if "agentcore:over" in command:
-            return
-        if "agentcore:turn:" in command or command.startswith(("EXEC", "MULTI")) or "agentcore:mark" in command:
-            commands.append(command)
+        if str(seen["db"]) == database:
+            if OVER in seen["command"]:
+                return
+            commands.append(seen["command"])
 
 
 def settled(server: Any, commands: list[str]) -> int:
-    """Wait until MONITOR has shown what was said so far; return how many commands that is, without the mark."""
+    """Wait until MONITOR has shown what was said so far; return how many commands that is, marks left out."""
     mark = f"agentcore:mark:{uuid.uuid4().hex}"
     server.exists(mark)
-    until = time.monotonic() + 5
-    while not any(mark in command for command in commands[-3:]):
-        assert time.monotonic() < until
+    until = time.monotonic() + SECONDS
+    while mark not in "".join(commands[-1:]):
+        assert time.monotonic() < until, "MONITOR shows nothing"
         time.sleep(0.001)
-    commands[:] = [command for command in commands if "agentcore:mark" not in command]
+    del commands[-1]
     return len(commands)
