@@ -20,4 +20,5 @@ class AgentcoreConfig(AppConfig):
         import_module("agentcore.checks")
         # A web process must know the task too: dispatch sends it by name, and eager mode runs it here.
         import_module("agentcore.tasks")
+        import_module("agentcore.turns.hot").follow()
         autodiscover_modules("agents")

@@ -16,6 +16,7 @@ from agentcore.approvals import policy
 from agentcore.drivers import registry as drivers
 from agentcore.exceptions import ConfigurationError
 from agentcore.providers import registry as providers
+from agentcore.state import registry as state
 
 REQUIRED_APPS = ("channels", "rest_framework", "django_filters", "drf_spectacular")
 # Its agent is there as soon as a project's tests are imported; its model is installed by each test.
@@ -38,7 +39,7 @@ def check_agents(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 @register("agentcore")
 def check_services(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """What works on a developer's machine and bites in production."""
-    return [*_sqlite(), *_broker(), *_channel_layer(), *_cache()]
+    return [*_sqlite(), *_broker(), *_channel_layer(), *_cache(), *_state()]
 
 
 def _apps() -> Iterator[CheckMessage]:
@@ -91,6 +92,21 @@ def _drivers() -> Iterator[CheckMessage]:
                 hint="Call runtime.register_driver(…) where the agent is defined, or in AppConfig.ready().",
                 id="agentcore.W012",
             )
+
+
+def _state() -> Iterator[CheckMessage]:
+    if conf.problems(getattr(django_settings, "AGENTCORE", {})):
+        return
+    name = conf.settings.STATE_BACKEND
+    if problem := state.find_problem(name):
+        yield Error(problem, id="agentcore.E005")
+    elif name == "memory" and not django_settings.DEBUG:
+        yield Warning(
+            "AGENTCORE['STATE_BACKEND'] is 'memory', and DEBUG is off: hot copies are lost with each process, and a "
+            "turn that another worker takes over goes on without them.",
+            hint="Use 'database', or 'hybrid' with a Redis.",
+            id="agentcore.W005",
+        )
 
 
 def _sqlite() -> Iterator[CheckMessage]:

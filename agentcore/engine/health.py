@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.cache import cache
 
-from agentcore import clock, database, dispatch
+from agentcore import clock, database, dispatch, state
 from agentcore.agents.registry import registry
 from agentcore.conf import settings
 from agentcore.engine import probing
@@ -54,6 +54,8 @@ def _probes() -> dict[str, Probe]:
         "providers": _providers,
         "tools": _tools,
     }
+    if state.current().is_hot:
+        probes["state"] = _state
     if settings.DISPATCH == "celery":
         # With threads this process is the worker, and it needs no broker.
         probes |= {"broker": _broker, "workers": _workers}
@@ -77,6 +79,12 @@ def _database() -> str:
 def _cache() -> str:
     cache.set("agentcore:health", "1", timeout=10)
     return "" if cache.get("agentcore:health") == "1" else "the cache does not keep what is put into it"
+
+
+def _state() -> str:
+    backend = state.current()
+    backend.read("health")
+    return "" if backend.is_up() else "the state backend does not answer: turns go on from the database"
 
 
 def _broker() -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from agentcore.engine import retelling
 from agentcore.engine.budget import Group
 from agentcore.models import AgentContext, AgentStep, ToolCall
+from agentcore.state import copies
 from agentcore.states import TurnState
 from agentcore.turns.work import Work
 
@@ -23,21 +24,7 @@ FIRST_STEPS = 20
 MAX_MESSAGES = 1_200
 
 # All that a request says of a call; not what is kept for people.
-CALL_COLUMNS = (
-    "step_id",
-    "position",
-    "call_id",
-    "provider_call_id",
-    "tool",
-    "raw_arguments",
-    "arguments",
-    "proposed_arguments",
-    "status",
-    "result",
-    "error",
-    "attempts",
-    "completed_at",
-)
+CALL_COLUMNS = ("step_id", "completed_at", *copies.CALL_COLUMNS)
 
 
 _Step = tuple[AgentStep, list[ToolCall]]
@@ -166,6 +153,8 @@ class History:
         """Return the steps of turns that have a reply, each with its calls, in order; without the one in hand."""
         if not turns:
             return {}
+        if turns == [self._work.turn.pk] and self._work.earlier is not None:
+            return {turns[0]: [item for item in self._work.earlier if item[0].message is not None]}
         replied = AgentStep.objects.filter(turn_id__in=turns).exclude(message__isnull=True)
         steps = (
             replied.exclude(pk=self._work.step.pk).order_by("turn_id", "number").only("turn_id", "message", "action")

@@ -52,4 +52,6 @@ def _take(turn: AgentContext) -> Work | None:
     except DatabaseError as error:
         if not log.was_made_after_all(error):
             raise
-    return Work(turn=turn, lease=lease, step=step, calls=calls, is_first=last is None)
+    work = Work(turn=turn, lease=lease, step=step, calls=calls, is_first=last is None)
+    work.take_up()
+    return work

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from agentcore import clock, database
@@ -32,7 +33,8 @@ RENEWALS_PER_LEASE = 3
 class Lease:
     """The right to write to one turn, for as long as `token` is the turn's present one.
 
-    `proved_at` is when the database last said so, in `clock.monotonic()` seconds.
+    `proved_at` is when the database last said so, in `clock.monotonic()` seconds. `unsaved` is the working memory
+    that its holder has and no row yet: it is stored when the turn pauses, ends or is given back.
     """
 
     turn_pk: int
@@ -42,6 +44,7 @@ class Lease:
     claimed_at: float = field(default_factory=clock.monotonic)
     proved_at: float = field(default_factory=clock.monotonic)
     is_lost: bool = False
+    unsaved: dict[str, Any] = field(default_factory=dict)
 
     def is_current(self) -> bool:
         """Say whether the lease can still be this worker's, as far as it can tell without asking.

@@ -19,7 +19,7 @@ from agentcore.events.log import Journal
 from agentcore.exceptions import Conflict, LeaseLost, NotFound, NotQueued, TurnCancelled
 from agentcore.models import AgentContext, statements
 from agentcore.states import SOURCES, TERMINAL, WORKING, TurnState
-from agentcore.turns import leases
+from agentcore.turns import leases, working_memory
 from agentcore.turns.leases import Lease
 
 # After that many the pause between two sendings of one turn stays the same: about an hour by default.
@@ -99,6 +99,8 @@ def advance(journal: Journal, turn: AgentContext, lease: Lease, to: TurnState, *
         lease.prove(asked_at)
 
     journal.write(move)
+    if to not in WORKING:
+        working_memory.save(journal, turn, lease.unsaved)
     if turn.state != to:
         _append_state(journal, turn, TurnState(turn.state), to, reason=reason)
     turn.state = to

@@ -7,20 +7,18 @@ one. Those that take a `journal` work in the caller's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from django.db.models import F, Model
 
-from agentcore import canonical
 from agentcore.events import log
 from agentcore.events.kinds import EventType
 from agentcore.events.log import Journal
 from agentcore.exceptions import LeaseLost
 from agentcore.messages import Message, ModelReply
-from agentcore.models import AgentContext, AgentSession, AgentStep, ContextEntry, EntryKind, ToolCall, statements
+from agentcore.models import AgentContext, AgentSession, AgentStep, ToolCall, statements
 from agentcore.states import CallStatus, StepAction, StepState, TurnState
-from agentcore.turns import calls, lifecycle
+from agentcore.turns import calls, hot, lifecycle, working_memory
 from agentcore.turns.work import Work, as_one
 
 
@@ -132,14 +130,16 @@ def record_result(
         last = not any(other.is_open for other in work.calls if other.pk != call.pk)
         to = TurnState.THINKING if last else TurnState.USING_TOOL
         calls.store_result(journal, work.turn, call, status, result=result, error=error, duration=duration)
-        _remember(journal, work.turn, memory or {})
+        is_kept_hot = memory and hot.may_keep(call)
+        if memory and not is_kept_hot:
+            working_memory.save(journal, work.turn, {**work.lease.unsaved, **memory})
         lifecycle.advance(journal, work.turn, work.lease, to, reason="result")
         if begin_next is not None:
             calls.begin(journal, work, begin_next)
         if last:
             _finish(journal, work)
-    if memory:
-        work.memory.update(memory)
+        if memory:
+            work.take_memory(memory, is_saved=not is_kept_hot)
 
 
 @as_one
@@ -221,6 +221,7 @@ def cancel_turn(work: Work, *, late_result: Any = None) -> None:
         turn = AgentContext.objects.get(pk=work.turn.pk)
         if turn.lease_token != work.lease.token or turn.state != TurnState.CANCELLING:
             raise LeaseLost(f"Turn {turn.execution_id} is {turn.state} under another token.")
+        working_memory.save(journal, turn, work.lease.unsaved)
         close_cancelled(journal, turn, late_result=late_result)
     work.ended = True
 
@@ -309,22 +310,6 @@ def _store_reply(
             message={"role": "assistant", "content": reply.content},
             step=step.number,
         )
-
-
-def _remember(journal: Journal, turn: AgentContext, memory: dict[str, Any]) -> None:
-    for key, value in memory.items():
-        journal.write(partial(_store_entry, journal, turn, key, value))
-
-
-def _store_entry(journal: Journal, turn: AgentContext, key: str, value: Any) -> None:
-    fields = {"key": key[:255], "value": value, "updated_at": journal.now}
-    ContextEntry.objects.update_or_create(
-        turn=turn,
-        kind=EntryKind.WORKING_MEMORY,
-        key_digest=canonical.text_digest(key),
-        defaults=fields,
-        create_defaults={**fields, "created_at": journal.now},
-    )
 
 
 def _finish(journal: Journal, work: Work) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, ParamSpec, Protocol
 
@@ -23,7 +24,7 @@ from agentcore.models import (
     statements,
 )
 from agentcore.states import WORKING, ApprovalKind, ApprovalStatus
-from agentcore.turns import leases
+from agentcore.turns import hot, leases
 from agentcore.turns.leases import Lease
 
 P = ParamSpec("P")
@@ -50,6 +51,8 @@ class Work:
     `is_first` says that nobody had the turn before: its rows are all of this worker's making; `opens_session` that
     nothing was said before it. `done` holds the steps that ended in its hands, with their calls.
     `attempts` counts by step how often this worker had text of a model for it; `token_push` sends it to sockets.
+    `earlier` holds the steps that ended before, if the state backend has them all; `steps_kept` and `memory_news` say
+    what of `done` and of working memory it was told, and was not.
     `driver_began` says that it began a driver: unlike a call, nothing in the rows tells what that one did.
     """
 
@@ -67,6 +70,9 @@ class Work:
     attempts: dict[int, int] = field(default_factory=dict)
     token_push: TokenPush | None = None
     told: dict[tuple[int, int], object] = field(default_factory=dict)
+    earlier: list[tuple[AgentStep, list[ToolCall]]] | None = None
+    steps_kept: int = 0
+    memory_news: dict[str, Any] = field(default_factory=dict)
 
     def is_news(self, fact: tuple[int, int]) -> bool:
         """Say whether this was not asked before, whichever thread asks."""
@@ -97,9 +103,45 @@ class Work:
 
     @cached_property
     def memory(self) -> dict[str, Any]:
-        """The turn's working memory by key, as it is stored; nobody else writes it meanwhile."""
-        entries = ContextEntry.objects.filter(turn_id=self.turn.pk, kind=EntryKind.WORKING_MEMORY).order_by("id")
-        return dict(entries.values_list("key", "value"))
+        """The turn's working memory by key, as it is now; nobody else writes it meanwhile."""
+        return {**dict(self._memory_rows.values_list("key", "value")), **self.lease.unsaved}
+
+    @property
+    def has_memory(self) -> bool:
+        """Say whether working memory was read already: it cannot have changed before."""
+        return "memory" in vars(self)
+
+    @property
+    def _memory_rows(self) -> Any:
+        return ContextEntry.objects.filter(turn_id=self.turn.pk, kind=EntryKind.WORKING_MEMORY).order_by("id")
+
+    def _memory_times(self) -> dict[str, datetime]:
+        """Return when each key of working memory was stored."""
+        return dict(self._memory_rows.values_list("key", "updated_at"))
+
+    def take_up(self) -> None:
+        """Take from the state backend what a worker before this one left there."""
+        if self.is_first:
+            return
+        found = hot.take_up(self.turn.execution_id, before_step=self.step.number, find_stored=self._memory_times)
+        if found is not None:
+            self.lease.unsaved.update(found.unsaved)
+            self.earlier = found.earlier
+
+    def hand_on(self) -> None:
+        """Tell the state backend what is new since it was told last."""
+        ended, self.steps_kept = self.done[self.steps_kept :], len(self.done)
+        memory, self.memory_news = self.memory_news, {}
+        hot.keep(self.turn.execution_id, self.turn.state, ended, memory)
+
+    def take_memory(self, changes: Mapping[str, Any], *, is_saved: bool) -> None:
+        """Take changes of working memory: all there are became rows with them, or these are none before the pause."""
+        self.memory.update(changes)
+        if is_saved:
+            self.lease.unsaved.clear()
+        else:
+            self.lease.unsaved.update(changes)
+            self.memory_news.update(changes)
 
     @cached_property
     def recalled(self) -> list[tuple[str, Any]]:
@@ -122,6 +164,7 @@ class Work:
         vars(self).pop("declined", None)
         vars(self).pop("memory", None)
         vars(self).pop("recalled", None)
+        self.earlier = None
         self.calls = list(ToolCall.objects.filter(step=step).order_by("position"))
         self.begun.clear()
 
@@ -144,9 +187,11 @@ def as_one(verb: Callable[P, None]) -> Callable[P, None]:
             verb(*args, **kwargs)
         except BaseException as error:
             if log.was_made_after_all(error):
+                work.hand_on()
                 return
             before.restore(work)
             raise
+        work.hand_on()
 
     return database.retried(attempt)
 
@@ -156,12 +201,17 @@ class _Before:
 
     def __init__(self, work: Work, given: tuple[Any, ...]) -> None:
         self._fields = (work.step, list(work.calls), set(work.begun), list(work.done), work.ended)
+        self._memory: tuple[dict[str, Any], ...] | None = None
+        if work.has_memory:
+            self._memory = (dict(work.memory), dict(work.lease.unsaved), dict(work.memory_news))
         asked = [item for value in given for item in (value if isinstance(value, list) else [value])]
         rows = [work.turn, work.step, *work.calls, *(item for item in asked if isinstance(item, ToolCall))]
         self._rows = [(row, dict(vars(row)), row._state.adding) for row in rows]
 
     def restore(self, work: Work) -> None:
         work.step, work.calls, work.begun, work.done, work.ended = self._fields
+        if self._memory is not None:
+            work.memory, work.lease.unsaved, work.memory_news = self._memory
         for row, values, adding in self._rows:
             vars(row).clear()
             vars(row).update(values)

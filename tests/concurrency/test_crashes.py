@@ -29,12 +29,14 @@ from agentcore.testing import make_user
 from tests.concurrency import crash_worker
 from tests.concurrency.crash_worker import AGENT, ANSWER
 from tests.concurrency.harness import Farm, Process, snapshot, wait_until
+from tests.redis_database import own_redis_database
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SCRIPTS = ("one reply", "three replies")
 DECIDE = "agentcore.decide_toolapproval"
 SHARE = 4
+HOT_SHARE = 9
 PAIRS = 25
 MOST_ROUNDS = 30
 SHORT_LEASE = 1.0
@@ -76,8 +78,15 @@ class Story:
     processes do when something did not answer.
     """
 
-    def __init__(self, farm: Farm, people: People, script: str, deaths: tuple[Point, ...] = ()) -> None:
-        self.farm, self.people, self.script = farm, people, script
+    def __init__(
+        self,
+        farm: Farm,
+        people: People,
+        script: str,
+        deaths: tuple[Point, ...] = (),
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        self.farm, self.people, self.script, self.settings = farm, people, script, settings or {}
         self.deaths = {death.process: death for death in deaths}
         self.session = runtime.create_session(AGENT)
         self.processes: list[tuple[str, list[str]]] = []
@@ -145,7 +154,7 @@ class Story:
         """Let a process do a job; return what it returned, or None when it died."""
         number = len(self.processes)
         death = self.deaths.get(number)
-        options = {} if death is None else {"at": death.at}
+        options: dict[str, Any] = {"settings": self.settings} | ({} if death is None else {"at": death.at})
         process = self.farm.start(job, options=options, **arguments).wait()
         trace = process.trace
         self.processes.append((job, trace))
@@ -195,10 +204,10 @@ class Story:
         assert list(invariants.problems(AgentSession.objects.get(pk=self.session.pk))) == []
 
 
-def tell(farm: Farm, people: People, script: str, *deaths: Point) -> Story:
+def tell(farm: Farm, people: People, script: str, *deaths: Point, settings: dict[str, Any] | None = None) -> Story:
     """Tell a story with a ledger of its own, and check how it ended."""
     farm.ledger.path.unlink(missing_ok=True)
-    story = Story(farm, people, script, deaths)
+    story = Story(farm, people, script, deaths, settings)
     try:
         story.tell().check()
     except BaseException as error:
@@ -223,6 +232,35 @@ def test_dur_03_killed_at_a_sample_of_all_points(
     report(capsys, f"{script}: killed at {len(sample)} of {len(points)} points, CRASH_SEED={seed}")
     for point in sample:
         tell(farm, people, script, point)
+
+
+@pytest.mark.services("redis")
+@pytest.mark.parametrize("backend", ["redis", "hybrid"])
+def test_dur_03_killed_at_a_sample_of_all_points_with_hot_copies(
+    farm: Farm, people: People, backend: str, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with own_redis_database() as url:
+        hot = {"STATE_BACKEND": backend, "REDIS_URL": url}
+        points = tell(farm, people, "three replies", settings=hot).points
+        sample = points[seed % HOT_SHARE :: HOT_SHARE]
+        report(capsys, f"{backend}: killed at {len(sample)} of {len(points)} points, CRASH_SEED={seed}")
+        for point in sample:
+            tell(farm, people, "three replies", point, settings=hot)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.services("redis")
+@pytest.mark.parametrize("backend", ["redis", "hybrid"])
+def test_dur_03_killed_at_every_point_with_hot_copies(
+    farm: Farm, people: People, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with own_redis_database() as url:
+        hot = {"STATE_BACKEND": backend, "REDIS_URL": url}
+        points = tell(farm, people, "three replies", settings=hot).points
+        for point in points:
+            tell(farm, people, "three replies", point, settings=hot)
+        report(capsys, f"{backend}: killed at each of {len(points)} points")
 
 
 @pytest.mark.slow

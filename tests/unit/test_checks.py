@@ -175,6 +175,35 @@ def test_a_cache_of_one_process_does_not_do_for_several(settings, cache, debug, 
     assert ("agentcore.W004" in found()) == warned
 
 
+class NoState:
+    is_hot = True
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"STATE_BACKEND": "redis"}, "which needs AGENTCORE['REDIS_URL']"),
+        ({"STATE_BACKEND": "hybrid"}, "which needs AGENTCORE['REDIS_URL']"),
+        ({"STATE_BACKEND": "mongo"}, "it must be one of memory, database, redis, hybrid or the dotted path"),
+        ({"STATE_BACKEND": "agentcore.state.nowhere.State"}, "it must be one of memory, database, redis, hybrid"),
+        ({"STATE_BACKEND": f"{__name__}.NoState"}, "it lacks is_up, write, read, forget"),
+    ],
+)
+def test_a_state_backend_that_cannot_work_is_named(settings, given, named):
+    settings.AGENTCORE = given
+    [problem] = [message for message in checks.check_services() if message.id == "agentcore.E005"]
+    assert named in problem.msg
+
+
+@pytest.mark.parametrize(
+    ("name", "debug", "warned"), [("memory", False, True), ("memory", True, False), ("database", False, False)]
+)
+def test_hot_copies_in_one_process_are_for_development(settings, name, debug, warned):
+    settings.DEBUG = debug
+    settings.AGENTCORE = {"STATE_BACKEND": name}
+    assert ("agentcore.W005" in found()) == warned
+
+
 def test_warnings_do_not_keep_a_project_from_starting(settings):
     settings.DEBUG = False
     settings.CHANNEL_LAYERS = IN_MEMORY_LAYER
