@@ -53,6 +53,7 @@ test: install-dev
 
 slow: install-dev
 	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -m "slow and browser" $(ARGS)
 
 lint: install-dev
 	$(BIN)/ruff check .

@@ -16,8 +16,8 @@ import pytest
 from playwright.sync_api import BrowserContext, Page
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# pytest-playwright empties test-results whenever pytest starts: name another folder to keep the pictures for longer.
-SCREENSHOTS = Path(os.environ.get("AGENTCORE_SCREENSHOTS", REPOSITORY / "test-results" / "screenshots"))
+# Where pictures are kept for people to look at; without it none are taken.
+SCREENSHOTS = os.environ.get("AGENTCORE_SCREENSHOTS")
 START_SECONDS = 60
 PAGE_SECONDS = 20
 
@@ -174,11 +174,12 @@ class Person:
         return bool(self.page.evaluate("window.isTheSamePage === true"))
 
     def shoot(self, name: str, *, whole: bool = False) -> None:
-        """Keep a picture of the window, or of the whole page."""
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        """Keep a picture of the window, or of the whole page, where AGENTCORE_SCREENSHOTS says."""
         # With its styles: a redirect may just have begun to show.
         self.page.wait_for_load_state("load")
-        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=whole)
+        if SCREENSHOTS:
+            Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(SCREENSHOTS, f"{name}.png"), full_page=whole)
 
     def forgive_lost_connections(self) -> None:
         self.problems = [problem for problem in self.problems if not problem.startswith(NO_SERVER)]

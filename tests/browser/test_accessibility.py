@@ -19,7 +19,7 @@ SEND_ALL_THE_SAME = """() => {
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_pages_have_no_serious_violation(demo: Demo, person: MakePerson, scheme: str) -> None:
     reviewer = person("reviewer", color_scheme=scheme)
     reviewer.open("/reviews/")

@@ -112,7 +112,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+@pytest.mark.parametrize("scripts", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["scripts", "no scripts"])
 @pytest.mark.parametrize("decide", WAYS)
 def test_a_request_is_decided_in_the_admin(
     demo: Demo, person: MakePerson, approval_id: int, decide: Callable[[Person, int], None], scripts: bool
@@ -170,7 +170,7 @@ WORDS_IN_TWO = """(cells) => cells.filter((cell) => {
 }).length"""
 
 
-@pytest.mark.parametrize("width", [1200, 1700])
+@pytest.mark.parametrize("width", [1200, pytest.param(1700, marks=pytest.mark.slow)])
 def test_the_list_shows_the_status_and_whole_words(
     demo: Demo, person: MakePerson, approval_id: int, width: int
 ) -> None:
@@ -244,7 +244,7 @@ def test_the_admin_fits_a_small_phone(demo: Demo, person: MakePerson) -> None:
         _assert_fits(reviewer, f"admin-{name}")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_admins_own_parts_stand_out(demo: Demo, person: MakePerson, approval_id: int, scheme: str) -> None:
     write(demo, "UPDATE agentcore_toolapproval SET is_unroutable = 1, preview = ?", "a\u202eb")
     reviewer = person("reviewer", color_scheme=scheme)

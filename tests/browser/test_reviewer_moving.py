@@ -190,7 +190,7 @@ def test_a_vote_is_seen_by_the_others_and_leaves_ones_own_queue(demo: Demo, pers
     expect(first.page.get_by_text("1 request waits for you.")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.slow)])
 def test_a_call_in_doubt_says_what_is_known_and_what_each_verdict_does(
     demo: Demo, person: MakePerson, width: int
 ) -> None:

@@ -388,7 +388,7 @@ def test_the_new_parts_fit_a_small_phone(demo: Demo, person: MakePerson) -> None
         _assert_fits(reviewer, page_name)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_the_new_parts_are_readable(demo: Demo, person: MakePerson, scheme: str) -> None:
     reviewer = person("reviewer", color_scheme=scheme)
     for page_name in each_page(demo, reviewer):

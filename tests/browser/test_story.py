@@ -176,7 +176,7 @@ def test_nothing_is_wider_than_a_small_phone(person: MakePerson) -> None:
     _assert_fits(customer, "chat-done")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_all_text_stands_out_from_what_is_behind_it(person: MakePerson, scheme: str) -> None:
     customer, reviewer = person("customer", color_scheme=scheme), person("reviewer", color_scheme=scheme)
     customer.page.goto(f"{customer.demo.url}/accounts/login/")
@@ -201,7 +201,7 @@ def test_all_text_stands_out_from_what_is_behind_it(person: MakePerson, scheme: 
     _assert_readable(customer, scheme, "chat-done")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_all_text_in_the_admin_stands_out_too(person: MakePerson, scheme: str) -> None:
     customer, reviewer = person("customer"), person("reviewer", color_scheme=scheme)
     _ask_for_a_refund(customer)
