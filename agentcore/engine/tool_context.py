@@ -113,7 +113,7 @@ class EventInbox:
 
 @database.retried
 def _write_event(work: Work, type: str, data: dict[str, Any]) -> None:
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         held = AgentContext.objects.filter(pk=work.turn.pk, lease_token=work.lease.token, state__in=WORKING).exists()
         if held:
             journal.append_custom(type, execution_id=work.turn.execution_id, data=data)
