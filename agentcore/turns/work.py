@@ -49,6 +49,7 @@ class Work:
 
     `is_first` says that nobody had the turn before: its rows are all of this worker's making; `opens_session` that
     nothing was said before it. `done` holds the steps that ended in its hands, with their calls.
+    `approvers` holds who approved a call, by its key: while a worker has the turn, nobody decides on any.
     `attempts` counts by step how often this worker had text of a model for it; `token_push` sends it to sockets.
     `driver_began` says that it began a driver: unlike a call, nothing in the rows tells what that one did.
     """
@@ -67,6 +68,7 @@ class Work:
     attempts: dict[int, int] = field(default_factory=dict)
     token_push: TokenPush | None = None
     told: dict[tuple[int, int], object] = field(default_factory=dict)
+    approvers: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def is_news(self, fact: tuple[int, int]) -> bool:
         """Say whether this was not asked before, whichever thread asks."""
