@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q
+from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet
 
-from agentcore import clock
+from agentcore import clock, database
 from agentcore.approvals import record
 from agentcore.events.log import Journal
 from agentcore.exceptions import NotFound
-from agentcore.models import ApprovalDecision, ApprovalLink, ToolApproval
+from agentcore.models import ApprovalDecision, ApprovalLink, ToolApproval, ToolCall
 from agentcore.states import ApprovalStatus
+
+# Of the turn, its session and its agent: what a decision looks at, and what the log needs.
+_OF_OTHERS = (
+    "turn__execution_id",
+    "turn__state",
+    "session__session_id",
+    "session__last_sequence",
+    "session__last_hash",
+    "session__deleted_at",
+    "agent__name",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +49,11 @@ class Standing:
 
 def session_of(approval_id: Any) -> int:
     """Return the key of a request's session, whose lock comes first; raise NotFound."""
-    found = ToolApproval.objects.filter(pk=as_pk(approval_id)).values_list("session_id", flat=True).first()
-    if found is None:
-        raise absent(approval_id)
-    session_pk: int = found
-    return session_pk
+    try:
+        found: int = ToolApproval.objects.values_list("session_id", flat=True).get(pk=as_pk(approval_id))
+    except ToolApproval.DoesNotExist:
+        raise absent(approval_id) from None
+    return found
 
 
 def get(journal: Journal, approval_id: Any) -> Standing:
@@ -54,16 +66,13 @@ def get(journal: Journal, approval_id: Any) -> Standing:
 
 def find(journal: Journal, pk: int) -> Standing | None:
     """Return how a request stands, of a deleted session too; None where there is none."""
-    wanted = ToolApproval.objects.select_related("call", "turn", "session", "agent").annotate(
-        is_over=ExpressionWrapper(Q(expires_at__lte=clock.db_now()), BooleanField()),
-        others_wait=Exists(_others()),
-        has_links=Exists(ApprovalLink.objects.order_by().filter(approval=OuterRef("pk"))),
-    )
-    # What is asked about the row leaves it again: it is true under the lock only.
-    approval: Any = wanted.filter(pk=pk).first()
-    if approval is None:
+    is_over = ExpressionWrapper(Q(expires_at__lte=clock.db_now()), BooleanField())
+    try:
+        approval: Any = _wanted(database.alias()).annotate(is_over=is_over).get(pk=pk)
+    except ToolApproval.DoesNotExist:
         return None
     journal.session = approval.session
+    # What was asked about the row leaves it again: it is true under the lock only.
     asked = {name: bool(vars(approval).pop(name)) for name in ("is_over", "others_wait", "has_links")}
     return Standing(
         approval=approval,
@@ -71,6 +80,20 @@ def find(journal: Journal, pk: int) -> Standing | None:
         is_last=not asked["others_wait"],
         has_links=asked["has_links"],
         votes=_votes(approval),
+    )
+
+
+@cache
+def _wanted(alias: str) -> QuerySet[ToolApproval]:
+    """Return the query for what a decision needs, made once: it has many parts. What else is asked for is read then."""
+    own = [field.name for field in ToolApproval._meta.concrete_fields]
+    of_call = [f"call__{field.name}" for field in ToolCall._meta.concrete_fields]
+    wanted: QuerySet[ToolApproval] = ToolApproval.objects.using(alias).select_related(
+        "call", "turn", "session", "agent"
+    )
+    return wanted.only(*own, *of_call, *_OF_OTHERS).annotate(
+        others_wait=Exists(_others()),
+        has_links=Exists(ApprovalLink.objects.order_by().filter(approval=OuterRef("pk"))),
     )
 
 

@@ -243,9 +243,10 @@ def find(execution_id: UUID | str) -> AgentContext | None:
 def get(execution_id: UUID | str) -> AgentContext:
     """Return a turn that is not deleted, with session, agent and revision; raise NotFound."""
     turns = AgentContext.objects.present().select_related("session", "agent", "revision", "user")
-    found: AgentContext | None = turns.filter(execution_id=_as_uuid(execution_id)).first()
-    if found is None:
-        raise NotFound(f"There is no turn {execution_id}.", execution_id=str(execution_id))
+    try:
+        found: AgentContext = turns.get(execution_id=_as_uuid(execution_id))
+    except AgentContext.DoesNotExist:
+        raise NotFound(f"There is no turn {execution_id}.", execution_id=str(execution_id)) from None
     return found
 
 

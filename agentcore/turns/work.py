@@ -106,8 +106,10 @@ class Work:
     @cached_property
     def recalled(self) -> list[tuple[str, Any]]:
         """What was looked up for the turn, as pairs of kind and value, in the order it was found."""
+        if self.is_first:
+            return []
         entries = ContextEntry.objects.filter(turn_id=self.turn.pk).exclude(kind=EntryKind.WORKING_MEMORY)
-        return [] if self.is_first else list(entries.order_by("id").values_list("kind", "value"))
+        return list(entries.order_by("id").values_list("kind", "value"))
 
     def look_again(self) -> None:
         """Read the turn anew, after the database failed: what this worker began counts as begun by a dead one.
