@@ -85,7 +85,7 @@ class ApprovalApprove(ApiView):
     def post(self, request: Request, id: str) -> Response:
         """Allow the call, with edited arguments in place of those shown if they are given."""
         approval = _decide(request.user, _number(id), Verdict.APPROVE, self.given(Approve))
-        return Response(ApprovalSerializer(approval).data)
+        return Response(ApprovalSerializer(decisions.get(approval.pk)).data)
 
 
 class ApprovalReject(ApiView):
@@ -95,7 +95,7 @@ class ApprovalReject(ApiView):
     def post(self, request: Request, id: str) -> Response:
         """Refuse the call; the model is told the reason word for word."""
         approval = _decide(request.user, _number(id), Verdict.REJECT, self.given(Reject))
-        return Response(ApprovalSerializer(approval).data)
+        return Response(ApprovalSerializer(decisions.get(approval.pk)).data)
 
 
 class ApprovalRespond(ApiView):
@@ -105,7 +105,7 @@ class ApprovalRespond(ApiView):
     def post(self, request: Request, id: str) -> Response:
         """Give the model a result in place of running the tool."""
         approval = _decide(request.user, _number(id), Verdict.RESPOND, self.given(Respond))
-        return Response(ApprovalSerializer(approval).data)
+        return Response(ApprovalSerializer(decisions.get(approval.pk)).data)
 
 
 class ApprovalDecideMany(ApiView):

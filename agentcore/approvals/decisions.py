@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from agentcore import canonical, database
-from agentcore.approvals import history, permissions, previews, record, telling, throttling, verdicts
+from agentcore.approvals import history, permissions, previews, record, standing, telling, throttling, verdicts
+from agentcore.approvals.standing import Standing
 from agentcore.approvals.verdicts import Given
 from agentcore.events import log
 from agentcore.events.kinds import EventType
 from agentcore.events.log import Journal
-from agentcore.exceptions import AgentError, Conflict, NotFound, PermissionDenied
-from agentcore.models import AgentContext, ToolApproval
+from agentcore.exceptions import AgentError, Conflict, PermissionDenied
+from agentcore.models import AgentContext, ToolApproval, statements
 from agentcore.states import ApprovalKind, ApprovalStatus, CallStatus, Channel, TurnState, Verdict
 from agentcore.tools import schema
 from agentcore.turns import calls, lifecycle, steps
@@ -40,7 +41,8 @@ def approve(
     """Allow the call with the arguments shown, or with edited `arguments` in their place.
 
     `version` is the one the person saw; if the request changed since, the decision is refused.
-    Returns the approval as it is stored. Raises NotFound, PermissionDenied, InvalidInput or Conflict.
+    Returns the approval as it is stored; what belongs to it is read when it is asked for. Raises NotFound,
+    PermissionDenied, InvalidInput or Conflict.
     """
     given = Given(
         verdict=Verdict.APPROVE,
@@ -94,14 +96,15 @@ def respond(
 def get(approval_id: Any) -> ToolApproval:
     """Return an approval with what is needed to show and decide it; raise NotFound."""
     wanted = ToolApproval.objects.select_related("call", "turn__revision", "session", "agent")
-    found: ToolApproval | None = wanted.filter(pk=_as_pk(approval_id), session__deleted_at=None).first()
+    found: ToolApproval | None = wanted.filter(pk=standing.as_pk(approval_id), session__deleted_at=None).first()
     if found is None:
-        raise NotFound(f"There is no approval {approval_id}.", approval_id=str(approval_id))
+        raise standing.absent(approval_id)
     return found
 
 
-def expire(journal: Journal, approval: ToolApproval) -> None:
+def expire(journal: Journal, asked: Standing) -> None:
     """End a pending request that nobody decided in time, as its policy says: tell the model, or fail the turn."""
+    approval = asked.approval
     error = {
         "code": "approval_expired",
         "message": _not_run(approval, "Nobody decided in time; the call was not run."),
@@ -114,7 +117,7 @@ def expire(journal: Journal, approval: ToolApproval) -> None:
     if approval.on_expiry == "fail":
         _fail_turn(journal, approval.turn, error)
     else:
-        _wake_if_last(journal, approval.turn, reason=ApprovalStatus.EXPIRED)
+        _wake_if_last(journal, asked, reason=ApprovalStatus.EXPIRED)
 
 
 def cancel_pending(journal: Journal, turn: AgentContext, *, reason: str) -> None:
@@ -140,42 +143,28 @@ def _with_preview(approval_id: Any, given: Given) -> Given:
 
 @database.retried
 def _decide(approval_id: Any, given: Given) -> ToolApproval:
-    with log.writing(_session_of(approval_id)) as journal:
-        approval = get(approval_id)
+    with log.writing(standing.session_of(approval_id)) as journal:
+        asked = standing.get(journal, approval_id)
+        approval = asked.approval
         refusal = _permission_refusal(approval, given)
-        if refusal is None and not _is_repeated(approval, given):
-            refusal = _state_refusal(journal, approval, given) or _take(journal, approval, given)
+        if refusal is None and not _is_repeated(asked, given):
+            refusal = _state_refusal(journal, asked, given) or _take(journal, asked, given)
         if refusal is not None:
             refusal = _recorded(journal, approval, given, refusal)
     # Raised after the commit: what it recorded must stay.
     if refusal is not None:
         raise refusal
-    return get(approval_id)
+    # The turn goes on from here, and its rows are not what they were.
+    approval._state.fields_cache.clear()
+    return approval
 
 
-def _session_of(approval_id: Any) -> int:
-    found = ToolApproval.objects.filter(pk=_as_pk(approval_id)).values_list("session_id", flat=True).first()
-    if found is None:
-        raise NotFound(f"There is no approval {approval_id}.", approval_id=str(approval_id))
-    session_pk: int = found
-    return session_pk
-
-
-def _as_pk(approval_id: Any) -> int:
-    try:
-        number = int(approval_id) if isinstance(approval_id, str) else approval_id
-    except ValueError as error:
-        raise NotFound(f"There is no approval {approval_id!r}.") from error
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise NotFound(f"There is no approval {approval_id!r}.")
-    return number if 0 < number < 2**63 else 0
-
-
-def _is_repeated(approval: ToolApproval, given: Given) -> bool:
+def _is_repeated(asked: Standing, given: Given) -> bool:
     """Say whether this is the same verdict by the same person again: answered with what is stored."""
+    approval = asked.approval
     if approval.status not in (ApprovalStatus.PENDING, STATUS_OF[given.verdict]):
         return False
-    mine = [vote for vote in record.counted(approval) if vote.actor_key == str(given.by.pk)]
+    mine = record.of(given.by, asked.votes)
     if not mine or mine[0].verdict != given.verdict:
         return False
     if given.verdict == Verdict.RESPOND:
@@ -205,23 +194,24 @@ def _permission_refusal(approval: ToolApproval, given: Given) -> AgentError | No
     return None
 
 
-def _state_refusal(journal: Journal, approval: ToolApproval, given: Given) -> AgentError | None:
+def _state_refusal(journal: Journal, asked: Standing, given: Given) -> AgentError | None:
     """Return why the request cannot be decided so now, or None."""
+    approval = asked.approval
     if approval.status != ApprovalStatus.PENDING:
-        return _already(approval)
-    if ToolApproval.objects.expired_by_now().filter(pk=approval.pk).exists():
-        expire(journal, approval)
+        return _already(asked)
+    if asked.is_over:
+        expire(journal, asked)
         return Conflict("This request expired before you decided.", status=ApprovalStatus.EXPIRED)
     if given.version is not None and given.version != approval.version:
         return Conflict("The request changed, please look again.", version=approval.version, seen=given.version)
     is_new_edit = given.is_edit and _edited_digest(approval, given) != approval.arguments_digest
-    if record.has_voted(approval, given.by) and not is_new_edit:
+    if record.of(given.by, asked.votes) and not is_new_edit:
         return Conflict("You have voted on this request already.", version=approval.version)
     return None
 
 
-def _already(approval: ToolApproval) -> Conflict:
-    votes = record.counted(approval)
+def _already(asked: Standing) -> Conflict:
+    approval, votes = asked.approval, asked.votes
     names = ", ".join(f"{vote.actor_name} ({vote.verdict})" for vote in votes)
     return Conflict(
         f"This request is already {approval.status}{f', decided by {names}' if names else ''}.",
@@ -241,9 +231,10 @@ def _recorded(journal: Journal, approval: ToolApproval, given: Given, refusal: A
     return refusal
 
 
-def _take(journal: Journal, approval: ToolApproval, given: Given) -> AgentError | None:
+def _take(journal: Journal, asked: Standing, given: Given) -> AgentError | None:
     """Take a decision that nothing stands against; return why it could not be taken after all."""
-    if given.verdict == Verdict.APPROVE and (changed := _take_tool_change(journal, approval)):
+    approval = asked.approval
+    if given.verdict == Verdict.APPROVE and (changed := _take_tool_change(journal, asked)):
         return changed
     try:
         arguments = given.arguments(approval)
@@ -269,9 +260,12 @@ def _take(journal: Journal, approval: ToolApproval, given: Given) -> AgentError 
         digest=digest,
         proposed=proposed,
     )
-    history.copy(approval, vote, is_changed=is_changed)
-    if given.verdict != Verdict.APPROVE or len(record.counted(approval)) >= approval.votes_needed:
-        _settle(journal, approval, given, arguments)
+    links = given.preview.links if is_changed and given.preview else asked.links()
+    history.copy(approval, vote, links, is_changed=is_changed)
+    # Earlier votes were for what an edit has replaced.
+    votes = 1 if is_changed else len(asked.votes) + 1
+    if given.verdict != Verdict.APPROVE or votes >= approval.votes_needed:
+        _settle(journal, asked, given, arguments)
     else:
         _count(journal, approval, given)
     return None
@@ -284,19 +278,20 @@ def _count(journal: Journal, approval: ToolApproval, given: Given) -> None:
     telling.append(journal, approval, EventType.TOOL_APPROVAL_CHANGED, given=given)
 
 
-def _take_tool_change(journal: Journal, approval: ToolApproval) -> Conflict | None:
+def _take_tool_change(journal: Journal, asked: Standing) -> Conflict | None:
     """Refuse an approval of what the tool meant when it was asked for, and ask again for what it means now."""
+    approval = asked.approval
     definition = verdicts.find_definition(approval)
     if definition is None:
         gone = f"The tool {approval.tool!r} is not deployed any more; this call was not run."
-        return _drop(journal, approval, {"code": "not_found", "message": gone, "details": {}})
+        return _drop(journal, asked, {"code": "not_found", "message": gone, "details": {}})
     if definition.fingerprint == approval.fingerprint:
         return None
     try:
         arguments = schema.validate_arguments(definition, approval.arguments)
     except schema.InvalidArguments as error:
         told = f"The tool changed before this call was allowed; it was not run. {error.message}"
-        return _drop(journal, approval, {"code": "invalid_input", "message": told, "details": error.details})
+        return _drop(journal, asked, {"code": "invalid_input", "message": told, "details": error.details})
     approval.version += 1
     approval.fingerprint, approval.updated_at = definition.fingerprint, journal.now
     approval.arguments, approval.arguments_digest = arguments, canonical.digest(arguments)
@@ -306,11 +301,12 @@ def _take_tool_change(journal: Journal, approval: ToolApproval) -> Conflict | No
     return Conflict("The tool changed since this was asked for; please look again.", version=approval.version)
 
 
-def _drop(journal: Journal, approval: ToolApproval, error: dict[str, Any]) -> Conflict:
+def _drop(journal: Journal, asked: Standing, error: dict[str, Any]) -> Conflict:
     """Cancel a request that can no longer be approved, and tell the model why.
 
     One that asks how a call ended stays: the call may have happened, whatever became of its tool.
     """
+    approval = asked.approval
     if approval.kind == ApprovalKind.OUTCOME:
         told = error["message"].replace("was not run", "cannot be run again")
         return Conflict(f"{told} Respond or reject.", tool=approval.tool)
@@ -319,7 +315,7 @@ def _drop(journal: Journal, approval: ToolApproval, error: dict[str, Any]) -> Co
     telling.append(journal, approval, EventType.TOOL_APPROVAL_CANCELLED, reason=error["message"])
     status = CallStatus.UNKNOWN if approval.call.may_have_happened else CallStatus.FAILED
     calls.settle(journal, approval.call, status, error={**error, "message": _not_run(approval, error["message"])})
-    _wake_if_last(journal, approval.turn, reason=ApprovalStatus.CANCELLED)
+    _wake_if_last(journal, asked, reason=ApprovalStatus.CANCELLED)
     return Conflict(error["message"], status=ApprovalStatus.CANCELLED)
 
 
@@ -344,7 +340,8 @@ def _change(journal: Journal, approval: ToolApproval, given: Given, arguments: A
     telling.append(journal, approval, EventType.TOOL_APPROVAL_CHANGED, given=given, arguments=arguments)
 
 
-def _settle(journal: Journal, approval: ToolApproval, given: Given, arguments: Any) -> None:
+def _settle(journal: Journal, asked: Standing, given: Given, arguments: Any) -> None:
+    approval = asked.approval
     status = STATUS_OF[given.verdict]
     approved = arguments if given.verdict == Verdict.APPROVE else None
     _move(journal, approval, status, approved_arguments=approved, response=given.result, is_unroutable=False)
@@ -355,7 +352,7 @@ def _settle(journal: Journal, approval: ToolApproval, given: Given, arguments: A
         _fail_turn(journal, approval.turn, _outcome_unknown(approval, given))
         return
     _settle_call(journal, approval, given, arguments)
-    _wake_if_last(journal, approval.turn, reason=status)
+    _wake_if_last(journal, asked, reason=status)
 
 
 def _settle_call(journal: Journal, approval: ToolApproval, given: Given, arguments: Any) -> None:
@@ -371,18 +368,17 @@ def _settle_call(journal: Journal, approval: ToolApproval, given: Given, argumen
 
 
 def _move(journal: Journal, approval: ToolApproval, status: ApprovalStatus, **fields: Any) -> None:
-    moved = ToolApproval.objects.filter(pk=approval.pk, status=ApprovalStatus.PENDING).update(
-        status=status, decided_at=journal.now, updated_at=journal.now, **fields
-    )
-    if not moved:
+    fields = {"status": status, "decided_at": journal.now, "updated_at": journal.now, **fields}
+    pending = {"pk": approval.pk, "status": ApprovalStatus.PENDING}
+    if not statements.update(ToolApproval, pending, **fields):
         raise Conflict(f"Approval {approval.pk} is not pending any more.")
-    approval.status = status
+    vars(approval).update(fields)
 
 
-def _wake_if_last(journal: Journal, turn: AgentContext, *, reason: str) -> None:
+def _wake_if_last(journal: Journal, asked: Standing, *, reason: str) -> None:
     """Queue the turn when nothing of it waits any more. The session's lock makes the last one see that it is last."""
-    if not ToolApproval.objects.pending().filter(turn=turn).exists():
-        lifecycle.wake(journal, turn, reason=reason)
+    if asked.is_last:
+        lifecycle.wake(journal, asked.approval.turn, reason=reason)
 
 
 def _outcome_unknown(approval: ToolApproval, given: Given) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentcore import database
-from agentcore.approvals import decisions
+from agentcore.approvals import decisions, standing
 from agentcore.events import log
 from agentcore.events.log import Journal
 from agentcore.exceptions import Conflict
@@ -41,16 +41,11 @@ def expire_due() -> int:
 @database.retried
 def _expire(pk: int, session_pk: int) -> bool:
     with log.writing(session_pk) as journal:
-        approval = _still_due(pk)
-        if approval is not None:
-            decisions.expire(journal, approval)
-    return approval is not None
-
-
-def _still_due(pk: int) -> ToolApproval | None:
-    wanted = ToolApproval.objects.expired_by_now().select_related("call", "turn")
-    found: ToolApproval | None = wanted.filter(pk=pk).first()
-    return found
+        asked = standing.find(journal, pk)
+        is_due = asked is not None and asked.is_over
+        if asked is not None and is_due:
+            decisions.expire(journal, asked)
+    return is_due
 
 
 def _cancel(journal: Journal, turn: AgentContext, *, by: str) -> None:

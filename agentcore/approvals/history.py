@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.apps import apps
 from django.db import router
 
 from agentcore import database
-from agentcore.models import ApprovalDecision, ToolApproval
+from agentcore.approvals.previews import Link
+from agentcore.models import ApprovalDecision, ApprovalLink, ToolApproval
 from agentcore.states import ApprovalKind, Verdict
 
 DIGEST_LENGTH = 12
@@ -26,7 +27,9 @@ _WORDS = {
 }
 
 
-def copy(approval: ToolApproval, vote: ApprovalDecision, *, is_changed: bool) -> None:
+def copy(
+    approval: ToolApproval, vote: ApprovalDecision, links: Iterable[ApprovalLink | Link], *, is_changed: bool
+) -> None:
     """Write a LogEntry for the request and for each row it is linked to; nothing where there is no admin."""
     if not _has_history():
         return
@@ -42,7 +45,7 @@ def copy(approval: ToolApproval, vote: ApprovalDecision, *, is_changed: bool) ->
             action_time=vote.created_at,
             change_message=message,
         )
-        for of, key, label in _objects(approval)
+        for of, key, label in _objects(approval, links)
     )
 
 
@@ -53,9 +56,9 @@ def _has_history() -> bool:
     )
 
 
-def _objects(approval: ToolApproval) -> Iterator[tuple[Any, str, str]]:
+def _objects(approval: ToolApproval, links: Iterable[ApprovalLink | Link]) -> Iterator[tuple[Any, str, str]]:
     yield ToolApproval, str(approval.pk), str(approval)
-    for link in approval.links.all():
+    for link in links:
         try:
             yield apps.get_model(link.model), link.object_key, link.label
         except (LookupError, ValueError):

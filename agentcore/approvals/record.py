@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import Q
 
 from agentcore.events.log import Journal
-from agentcore.models import ApprovalDecision, ToolApproval
+from agentcore.models import ApprovalDecision, ToolApproval, statements
 from agentcore.states import Channel, Verdict
 
 # What counts as a vote: refused attempts and what the system did are entries too.
@@ -83,6 +84,11 @@ def counted(approval: ToolApproval) -> list[ApprovalDecision]:
     return list(votes.order_by("id"))
 
 
+def of(user: Any, votes: Iterable[ApprovalDecision]) -> list[ApprovalDecision]:
+    """Return those of the votes that are this user's."""
+    return [vote for vote in votes if vote.actor_key == str(user.pk)]
+
+
 def has_voted(approval: ToolApproval, user: Any) -> bool:
     return approval.decisions.filter(counted_key=_counted_key(approval, user)).exists()
 
@@ -92,7 +98,7 @@ def _counted_key(approval: ToolApproval, user: Any) -> str:
 
 
 def _write(journal: Journal, approval: ToolApproval, verdict: Verdict, *, by: Any, **fields: Any) -> ApprovalDecision:
-    decision: ApprovalDecision = ApprovalDecision.objects.create(
+    decision = ApprovalDecision(
         approval=approval,
         approval_version=approval.version,
         verdict=verdict,
@@ -102,4 +108,5 @@ def _write(journal: Journal, approval: ToolApproval, verdict: Verdict, *, by: An
         created_at=journal.now,
         **fields,
     )
+    statements.insert([decision])
     return decision

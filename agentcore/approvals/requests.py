@@ -9,7 +9,7 @@ from agentcore.approvals import policy, previews, reminders, routing
 from agentcore.approvals.previews import Link
 from agentcore.events.kinds import EventType
 from agentcore.events.log import Journal
-from agentcore.models import AgentContext, ToolApproval, ToolCall
+from agentcore.models import AgentContext, ToolApproval, ToolCall, statements
 from agentcore.states import ApprovalKind
 from agentcore.tools.definition import ApprovalPolicy
 from agentcore.tools.masking import mask
@@ -30,8 +30,8 @@ class Question:
 def ask(journal: Journal, turn: AgentContext, questions: Sequence[Question]) -> list[ToolApproval]:
     """Store a pending request for each question. The caller suspends the turn in the same transaction."""
     approvals = [_make(journal, turn, question) for question in questions]
+    statements.insert(approvals)
     for approval, question in zip(approvals, questions, strict=True):
-        approval.save(force_insert=True)
         previews.store_links(approval, question.links)
         journal.append(
             EventType.TOOL_APPROVAL_REQUESTED,
@@ -43,7 +43,7 @@ def ask(journal: Journal, turn: AgentContext, questions: Sequence[Question]) -> 
             arguments=mask(approval.arguments, question.call.sensitive),
             reason=approval.reason,
         )
-    routing.report_new(journal, turn)
+    routing.report_new(journal, approvals)
     return approvals
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterable
 from typing import Any
 
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
@@ -15,7 +16,7 @@ from agentcore.approvals.record import COUNTED
 from agentcore.events import log
 from agentcore.events.kinds import EventType
 from agentcore.events.log import Journal
-from agentcore.models import DECIDE_PERMISSION, AgentContext, ApprovalDecision, ToolApproval
+from agentcore.models import DECIDE_PERMISSION, ApprovalDecision, ToolApproval
 
 logger = logging.getLogger("agentcore.approvals")
 
@@ -24,15 +25,18 @@ MAX_GROUPS = 100
 BATCH = 100
 
 
-def report_new(journal: Journal, turn: AgentContext) -> None:
-    """Mark those of a turn's requests that too few people may decide, in the transaction that stores them."""
-    asked = ToolApproval.objects.pending().filter(turn=turn, is_unroutable=False)
-    for permission, votes in _groups(asked):
+def report_new(journal: Journal, asked: Iterable[ToolApproval]) -> None:
+    """Mark those of new requests that too few people may decide, in the transaction that stores them."""
+    groups: dict[tuple[str, int], list[ToolApproval]] = {}
+    for approval in asked:
+        groups.setdefault((approval.permission, approval.votes_needed), []).append(approval)
+    for (permission, votes), group in groups.items():
         people = deciders.find(permission, limit=votes + 1)
-        if people is not None:
-            stuck = _stuck(_of_group(asked, permission, votes), votes, people)
-            for pk in list(stuck.values_list("pk", flat=True)):
-                _mark(journal, pk, people)
+        if people is None:
+            continue
+        for approval in group:
+            if _is_stuck(approval, people):
+                _mark(journal, approval.pk, people)
 
 
 def look_again() -> int:
@@ -78,6 +82,14 @@ def _stuck(group: QuerySet[ToolApproval], votes: int, people: list[Any]) -> Quer
     theirs = Q(four_eyes=True, requester__in=people)
     counted = group.annotate(kept_votes=Coalesce(Subquery(_votes_of_others(people)), 0))
     return counted.filter(of_nobody_known | Q(kept_votes__lt=missing) | (theirs & Q(kept_votes__lte=missing)))
+
+
+def _is_stuck(new: ToolApproval, people: list[Any]) -> bool:
+    """Say the same of a request that nobody has voted on, without asking for it."""
+    if new.four_eyes and new.requester_id is None and new.requester_key:
+        return True
+    missing = new.votes_needed - len(people)
+    return missing > 0 or (missing == 0 and new.four_eyes and new.requester_id in people)
 
 
 def _votes_of_others(people: list[Any]) -> QuerySet[Any]:

@@ -63,14 +63,14 @@ def _next_to_begin(work: Work, agent: AgentDefinition, call: ToolCall | None) ->
     definition = agent.tools.get(call.tool)
     if definition is None or definition.rate or tool_calls.objection(definition, call):
         return None
-    return call if not call.needs_approval or tool_calls.is_covered(call) else None
+    return call if not call.needs_approval or tool_calls.is_covered(work, call) else None
 
 
 def _may_begin(work: Work, definition: ToolDefinition, call: ToolCall) -> bool:
     """Compare a call with what was allowed, right before it begins; settle it when it may not."""
     if call.fingerprint != definition.fingerprint and not _take_change(work, definition, call):
         return False
-    if call.needs_approval and not tool_calls.is_covered(call):
+    if call.needs_approval and not tool_calls.is_covered(work, call):
         logger.error(
             "A call is not what was approved; a person is asked again",
             extra={"execution_id": str(work.turn.execution_id), "call_id": call.call_id},

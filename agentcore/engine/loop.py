@@ -242,7 +242,7 @@ def _suspend(work: Work, agent: AgentDefinition, waiting: list[ToolCall], reason
 
 @as_one
 def _ask_people(work: Work, waiting: list[ToolCall], questions: list[requests.Question]) -> None:
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         calls.gate(call for call in waiting if call.status == CallStatus.PENDING)
         requests.ask(journal, work.turn, questions)
         lifecycle.suspend(journal, work.turn, work.lease, TurnState.WAITING_FOR_APPROVAL, reason="approval")

@@ -8,25 +8,35 @@ from agentcore import clock
 from agentcore.engine.results import CallSummary, ExecutionResult, PendingApproval, StepSummary
 from agentcore.messages import Usage
 from agentcore.models import AgentContext, AgentStep, ToolApproval, ToolCall
-from agentcore.states import TurnState
+from agentcore.states import CallStatus, TurnState
 from agentcore.tools.masking import mask
 from agentcore.turns.work import Work
 
 
 def result_of(turn: AgentContext) -> ExecutionResult:
     """Return how a turn stands, with its steps and calls: three queries, whatever their number."""
-    return _result(turn, steps_of(turn))
+    return _result(turn, steps_of(turn), pending_of(turn))
 
 
 def result_in_hand(work: Work) -> ExecutionResult | None:
-    """Return how a turn ended that this worker completed, None for others: only what it did not do itself is read."""
-    if work.turn.state != TurnState.COMPLETED:
+    """Return how a turn stands that this worker completed, or let wait for the decisions it still waits for.
+
+    None for others. Only what the worker did not do itself is read.
+    """
+    turn = work.turn
+    if turn.state == TurnState.COMPLETED:
+        return _result(turn, _steps_in_hand(work), ())
+    if turn.state != TurnState.WAITING_FOR_APPROVAL:
         return None
-    steps = tuple(_step(step, calls) for step, calls in work.done) if work.is_first else steps_of(work.turn)
-    return _result(work.turn, steps)
+    pending = _pending_by_call(turn)
+    asked = {call.pk for call in work.calls if call.status == CallStatus.PENDING or call.is_in_doubt}
+    # Somebody may have decided meanwhile; then the rows know better.
+    return _result(turn, _steps_in_hand(work), tuple(pending.values())) if pending.keys() == asked else None
 
 
-def _result(turn: AgentContext, steps: tuple[StepSummary, ...]) -> ExecutionResult:
+def _result(
+    turn: AgentContext, steps: tuple[StepSummary, ...], pending: tuple[PendingApproval, ...]
+) -> ExecutionResult:
     return ExecutionResult(
         execution_id=str(turn.execution_id),
         session_id=turn.session.session_id,
@@ -35,7 +45,7 @@ def _result(turn: AgentContext, steps: tuple[StepSummary, ...]) -> ExecutionResu
         response=turn.response,
         steps=steps,
         error=turn.error,
-        pending_approvals=pending_of(turn),
+        pending_approvals=pending,
         question=turn.question,
         usage=Usage(input_tokens=turn.input_tokens, output_tokens=turn.output_tokens),
         duration=_duration(turn),
@@ -56,8 +66,21 @@ def pending_of(turn: AgentContext) -> tuple[PendingApproval, ...]:
     """Return the requests a turn waits for."""
     if turn.state != TurnState.WAITING_FOR_APPROVAL:
         return ()
+    return tuple(_pending_by_call(turn).values())
+
+
+def _pending_by_call(turn: AgentContext) -> dict[int, PendingApproval]:
     pending = ToolApproval.objects.pending().filter(turn=turn).order_by("id")
-    return tuple(PendingApproval(id=item.pk, tool=item.tool, expires_at=item.expires_at) for item in pending)
+    found = pending.values_list("pk", "call_id", "tool", "expires_at")
+    return {call: PendingApproval(id=pk, tool=tool, expires_at=expires_at) for pk, call, tool, expires_at in found}
+
+
+def _steps_in_hand(work: Work) -> tuple[StepSummary, ...]:
+    """Return the steps of a turn as this worker left them; read them where it did not have all in its hands."""
+    steps = [*work.done, *([] if work.step.completed_at else [(work.step, work.calls)])]
+    if [step.number for step, _ in steps] != list(range(1, len(steps) + 1)):
+        return steps_of(work.turn)
+    return tuple(_step(step, calls) for step, calls in steps)
 
 
 def _step(step: AgentStep, calls: list[ToolCall]) -> StepSummary:

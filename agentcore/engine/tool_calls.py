@@ -9,14 +9,14 @@ from django.db import DatabaseError
 
 from agentcore import canonical, database
 from agentcore.agents.definition import AgentDefinition
-from agentcore.approvals import record
+from agentcore.approvals import allowed
 from agentcore.conf import settings
 from agentcore.engine import fruitless, limits, tool_context
 from agentcore.engine.tool_context import EventInbox, WorkingMemory
 from agentcore.exceptions import AgentError, ToolError, TurnCancelled
 from agentcore.messages import ModelReply, ToolRequest, ToolSpec
-from agentcore.models import ToolApproval, ToolCall
-from agentcore.states import ApprovalKind, ApprovalStatus, CallStatus, Verdict
+from agentcore.models import ToolCall
+from agentcore.states import CallStatus
 from agentcore.tools import execution, results, schema
 from agentcore.tools.definition import ToolDefinition
 from agentcore.turns import calls, steps
@@ -82,16 +82,11 @@ def objection(definition: ToolDefinition, call: ToolCall) -> str:
     return ""
 
 
-def is_covered(call: ToolCall) -> bool:
+def is_covered(work: Work, call: ToolCall) -> bool:
     """Say whether people allowed a gated call with just the arguments it has now: what was approved, and each vote."""
-    allowed = ToolApproval.objects.filter(call=call, kind=ApprovalKind.CALL, status=ApprovalStatus.APPROVED)
-    approval = allowed.order_by("-id").first()
-    if approval is None:
-        return False
-    digests = {canonical.digest(call.arguments), canonical.digest(approval.approved_arguments)}
-    votes = [vote for vote in record.counted(approval) if vote.verdict == Verdict.APPROVE]
-    digests |= {vote.arguments_digest for vote in votes}
-    return digests == {call.arguments_digest} and len(votes) >= approval.votes_needed
+    found = allowed.find(call)
+    work.approvers[call.pk] = found.by
+    return found.covers(call)
 
 
 def record_doubt(

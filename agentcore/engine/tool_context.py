@@ -10,11 +10,12 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from agentcore import canonical, clock, database
+from agentcore.approvals import allowed
 from agentcore.conf import settings
 from agentcore.events import kinds, log
 from agentcore.exceptions import Conflict, InvalidInput, TooLarge
-from agentcore.models import AgentContext, ApprovalDecision, ToolCall
-from agentcore.states import WORKING, TurnState, Verdict
+from agentcore.models import AgentContext, ToolCall
+from agentcore.states import WORKING, TurnState
 from agentcore.tools import execution, results
 from agentcore.tools.context import ToolContext
 from agentcore.tools.json_text import MAX_DEPTH
@@ -113,7 +114,7 @@ class EventInbox:
 
 @database.retried
 def _write_event(work: Work, type: str, data: dict[str, Any]) -> None:
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         held = AgentContext.objects.filter(pk=work.turn.pk, lease_token=work.lease.token, state__in=WORKING).exists()
         if held:
             journal.append_custom(type, execution_id=work.turn.execution_id, data=data)
@@ -128,7 +129,7 @@ def make(work: Work, call: ToolCall, *, memory: WorkingMemory, inbox: EventInbox
         agent=turn.agent.name,
         call_id=call.call_id,
         find_user=lambda: turn.user,
-        approved_by=_approvers(call) if call.needs_approval else (),
+        approved_by=_approvers(work, call) if call.needs_approval else (),
         metadata=turn.metadata,
         is_cancelled=CancelCheck(work),
         send=inbox.send if inbox else None,
@@ -136,9 +137,13 @@ def make(work: Work, call: ToolCall, *, memory: WorkingMemory, inbox: EventInbox
     )
 
 
-def _approvers(call: ToolCall) -> tuple[str, ...]:
-    votes = ApprovalDecision.objects.filter(approval__call=call, verdict=Verdict.APPROVE).exclude(counted_key=None)
-    return tuple(votes.order_by("id").values_list("actor_name", flat=True))
+def _approvers(work: Work, call: ToolCall) -> tuple[str, ...]:
+    """Return who approved a call, as it was read right before it began; nobody in a turn that has not waited yet."""
+    if work.is_first:
+        return ()
+    if call.pk not in work.approvers:
+        work.approvers[call.pk] = allowed.find(call).by
+    return work.approvers[call.pk]
 
 
 class CancelCheck:

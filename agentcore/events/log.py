@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 from uuid import UUID
-
-from django.db.models import F
 
 from agentcore import canonical, clock, database
 from agentcore.conf import settings
@@ -34,14 +33,23 @@ class _Entry:
 class Journal:
     """The events of one change of a session, and in what is written in one go also its rows.
 
-    `session` is its row as it is under the lock, or as it was known; `now` is the time of the change.
+    `now` is the time of the change.
     """
 
-    def __init__(self, session: AgentSession, *, waits: bool = False) -> None:
-        self.session = session
+    def __init__(self, session_pk: int, *, waits: bool = False) -> None:
+        self._session_pk = session_pk
         self.now: datetime = clock.now()
         self._entries: list[_Entry] = []
         self._writes: list[Callable[[], object]] | None = [] if waits else None
+
+    @cached_property
+    def session(self) -> AgentSession:
+        """The session's row as it is under the lock, or as it was known.
+
+        Who reads it there with something else sets it, and it is not read again.
+        """
+        found: AgentSession = AgentSession.objects.get(pk=self._session_pk)
+        return found
 
     def write(self, statement: Callable[[], object]) -> None:
         """Write a row: now, or after the session's own row where that is written last."""
@@ -98,8 +106,7 @@ class Journal:
         head = {"last_sequence": self.session.last_sequence, "last_hash": self.session.last_hash}
         known = {"pk": self.session.pk, **head}
         if not statements.update(AgentSession, known, **self._head(rows)):
-            _lock(self.session.pk)
-            self.session.refresh_from_db(fields=("last_sequence", "last_hash"))
+            _lock_again(self.session)
             rows = self._append()
         return rows
 
@@ -145,16 +152,17 @@ class Journal:
 
 
 @contextmanager
-def writing(session_pk: int) -> Iterator[Journal]:
+def writing(session: int | AgentSession) -> Iterator[Journal]:
     """Open the transaction of one change of a session, or join the caller's.
 
     The first statement writes to the session's row: that makes changes of one session wait for each
     other on every database (row locks do nothing on SQLite, where reading first loses to "locked").
+    `session` is its key, or its row as a worker knows it: of that, only where the log ends is read
+    again, if it moved, and it knows the new end afterwards.
     """
     _promised.last = None
     with database.atomic():
-        _lock(session_pk)
-        journal = Journal(AgentSession.objects.get(pk=session_pk))
+        journal = _locked(session) if isinstance(session, AgentSession) else _locked_by_key(session)
         yield journal
         journal.flush()
 
@@ -168,7 +176,8 @@ def in_one_go(session: AgentSession) -> Iterator[Journal]:
     A session without a row gets it first. `session` knows the new end of its log afterwards.
     """
     _promised.last = None
-    journal = Journal(session, waits=True)
+    journal = Journal(session.pk, waits=True)
+    journal.session = session
     yield journal
     with database.atomic_of_our_own():
         journal.flush()
@@ -195,9 +204,29 @@ def _is_there(session_pk: int, sequence: int, hash: str) -> bool:
 _promised = threading.local()
 
 
+def _locked_by_key(session_pk: int) -> Journal:
+    _lock(session_pk)
+    return Journal(session_pk)
+
+
+def _locked(session: AgentSession) -> Journal:
+    head = {"last_sequence": session.last_sequence, "last_hash": session.last_hash}
+    if not statements.update(AgentSession, {"pk": session.pk, **head}, last_sequence=session.last_sequence):
+        _lock_again(session)
+    journal = Journal(session.pk)
+    journal.session = session
+    return journal
+
+
 def _lock(session_pk: int) -> None:
-    if not AgentSession.objects.filter(pk=session_pk).update(last_sequence=F("last_sequence")):
+    if not statements.update(AgentSession, {"pk": session_pk}, last_sequence=statements.Plus(0)):
         raise NotFound("There is no such session.")
+
+
+def _lock_again(session: AgentSession) -> None:
+    """Take the lock of a session whose log does not end where it was known to, and read where it does."""
+    _lock(session.pk)
+    session.refresh_from_db(fields=("last_sequence", "last_hash"))
 
 
 def logged(row: SessionEvent, session: AgentSession) -> LoggedEvent:

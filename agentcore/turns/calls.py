@@ -194,10 +194,8 @@ def _store_open(call: ToolCall, fields: dict[str, Any]) -> int:
 
 
 def _move_waiting(call: ToolCall, **fields: Any) -> None:
-    waiting = ToolCall.objects.filter(
-        pk=call.pk, status__in=[CallStatus.PENDING, CallStatus.UNKNOWN], completed_at=None
-    )
-    if not waiting.update(**fields):
+    waiting = {"pk": call.pk, "status": [CallStatus.PENDING, CallStatus.UNKNOWN], "completed_at": None}
+    if not statements.update(ToolCall, waiting, **fields):
         raise Conflict(f"Call {call.call_id} does not wait for a decision any more.")
 
 

@@ -200,7 +200,7 @@ def end(
     """End a turn that no worker holds (any longer): cancelled, failed or interrupted."""
     if to not in TERMINAL:
         raise ValueError(f"{to} does not end a turn")
-    _move(journal, turn, to, reason=reason, error=error, lease_token=F("lease_token") + 1, **_ended(journal, None))
+    _move(journal, turn, to, reason=reason, error=error, lease_token=statements.Plus(1), **_ended(journal, None))
     journal.append(_END_EVENTS[to], execution_id=turn.execution_id, error=error, reason=reason, by=by or "system")
 
 
@@ -211,8 +211,8 @@ def take_over(journal: Journal, turn: AgentContext) -> None:
         turn,
         TurnState.QUEUED,
         reason="taken over",
-        takeovers=F("takeovers") + 1,
-        lease_token=F("lease_token") + 1,
+        takeovers=statements.Plus(1),
+        lease_token=statements.Plus(1),
         **_released(None),
         **_sent(),
     )
@@ -245,26 +245,34 @@ def find(execution_id: UUID | str) -> AgentContext | None:
 def get(execution_id: UUID | str) -> AgentContext:
     """Return a turn that is not deleted, with session, agent and revision; raise NotFound."""
     turns = AgentContext.objects.present().select_related("session", "agent", "revision", "user")
-    found: AgentContext | None = turns.filter(execution_id=_as_uuid(execution_id)).first()
-    if found is None:
-        raise NotFound(f"There is no turn {execution_id}.", execution_id=str(execution_id))
+    try:
+        found: AgentContext = turns.get(execution_id=_as_uuid(execution_id))
+    except AgentContext.DoesNotExist:
+        raise NotFound(f"There is no turn {execution_id}.", execution_id=str(execution_id)) from None
     return found
 
 
 def _move(journal: Journal, turn: AgentContext, to: TurnState, *, reason: str, **fields: Any) -> None:
-    """Move a turn under its session's lock, whoever held it; raise Conflict from an illegal source."""
-    source = AgentContext.objects.get(pk=turn.pk).state
-    moved = AgentContext.objects.filter(pk=turn.pk, state__in=sorted(SOURCES[to] & {source})).update(
-        state=to, updated_at=journal.now, **fields
-    )
-    if not moved:
-        raise Conflict(
-            f"Turn {turn.execution_id} is {source} and cannot become {to}.",
-            state=source,
-            allowed=sorted(SOURCES[to]),
-        )
+    """Move a turn under its session's lock, whoever held it; raise Conflict from an illegal source.
+
+    The state it was read with is tried first, and what it is now only asked when it is another.
+    """
+    change = {"state": to, "updated_at": journal.now, **fields}
+    source = turn.state
+    if source not in SOURCES[to] or not _moved(turn, source, change):
+        source = AgentContext.objects.values_list("state", flat=True).get(pk=turn.pk)
+        if source not in SOURCES[to] or not _moved(turn, source, change):
+            raise Conflict(
+                f"Turn {turn.execution_id} is {source} and cannot become {to}.",
+                state=source,
+                allowed=sorted(SOURCES[to]),
+            )
     _append_state(journal, turn, TurnState(source), to, reason=reason)
     turn.state = to
+
+
+def _moved(turn: AgentContext, source: str, change: dict[str, Any]) -> int:
+    return statements.update(AgentContext, {"pk": turn.pk, "state": source}, **change)
 
 
 def _why_not_moved(lease: Lease) -> Exception:

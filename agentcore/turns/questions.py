@@ -19,7 +19,7 @@ from agentcore.turns.work import Work, as_one
 @as_one
 def ask(work: Work, call: ToolCall, *, question: str) -> None:
     """Put a call's question to the user, and let the turn wait for the answer."""
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         calls.require_open(call)
         journal.append(
             EventType.INPUT_REQUESTED,

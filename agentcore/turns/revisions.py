@@ -23,8 +23,11 @@ def current(definition: AgentDefinition) -> AgentRevision:
 
 
 def _find_current(name: str) -> AgentRevision | None:
-    current_of_its_agent = AgentRevision.objects.filter(agent__name=name, agent__current_revision=F("pk"))
-    found: AgentRevision | None = current_of_its_agent.select_related("agent").first()
+    revisions = AgentRevision.objects.select_related("agent")
+    try:
+        found: AgentRevision = revisions.get(agent__name=name, agent__current_revision=F("pk"))
+    except AgentRevision.DoesNotExist:
+        return None
     return found
 
 

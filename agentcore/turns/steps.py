@@ -158,7 +158,7 @@ def record_doubt(
 @as_one
 def ask_again(work: Work, call: ToolCall, *, fingerprint: str, arguments: Any) -> None:
     """Put an approved call whose tool has changed since back to where a person must allow it."""
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         lifecycle.advance(journal, work.turn, work.lease, TurnState.USING_TOOL, reason="tool changed")
         calls.renew(call, fingerprint=fingerprint, arguments=arguments)
 
@@ -166,7 +166,7 @@ def ask_again(work: Work, call: ToolCall, *, fingerprint: str, arguments: Any) -
 @as_one
 def give_back(work: Work) -> None:
     """Put the turn back into the queue as it is; another worker goes on with it."""
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         lifecycle.give_back(journal, work.turn, work.lease, reason="given back")
     work.ended = True
 
@@ -174,7 +174,7 @@ def give_back(work: Work) -> None:
 @as_one
 def postpone(work: Work, *, seconds: float, attempts: int, reason: str) -> None:
     """Put the turn back into the queue, to ask the model again in so many seconds: attempt `attempts` + 1."""
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         AgentStep.objects.filter(pk=work.step.pk, message__isnull=True).update(
             failed_attempts=attempts, waited_seconds=F("waited_seconds") + seconds
         )
@@ -199,7 +199,7 @@ def finish(work: Work) -> None:
 @as_one
 def fail_turn(work: Work, error: dict[str, Any]) -> None:
     """End the turn in hand with an error; each open call gets its one result."""
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         close_open(journal, work.turn, error)
         lifecycle.fail(journal, work.turn, work.lease, error=error)
     work.ended = True
@@ -208,7 +208,7 @@ def fail_turn(work: Work, error: dict[str, Any]) -> None:
 @as_one
 def interrupt_turn(work: Work, error: dict[str, Any]) -> None:
     """End a turn that cannot go on after its worker died."""
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         close_open(journal, work.turn, error)
         lifecycle.interrupt(journal, work.turn, work.lease, error=error)
     work.ended = True
@@ -217,7 +217,7 @@ def interrupt_turn(work: Work, error: dict[str, Any]) -> None:
 @as_one
 def cancel_turn(work: Work, *, late_result: Any = None) -> None:
     """End a turn that was cancelled while this worker had it."""
-    with log.writing(work.lease.session_pk) as journal:
+    with log.writing(work.turn.session) as journal:
         turn = AgentContext.objects.get(pk=work.turn.pk)
         if turn.lease_token != work.lease.token or turn.state != TurnState.CANCELLING:
             raise LeaseLost(f"Turn {turn.execution_id} is {turn.state} under another token.")

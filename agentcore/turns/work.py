@@ -50,6 +50,7 @@ class Work:
 
     `is_first` says that nobody had the turn before: its rows are all of this worker's making; `opens_session` that
     nothing was said before it. `done` holds the steps that ended in its hands, with their calls.
+    `approvers` holds who approved a call, by its key: while a worker has the turn, nobody decides on any.
     `attempts` counts by step how often this worker had text of a model for it; `token_push` sends it to sockets.
     `earlier` holds the steps that ended before, if the state backend has them all; `steps_kept` and `memory_news` say
     what of `done` and of working memory it was told, and was not.
@@ -73,6 +74,7 @@ class Work:
     earlier: list[tuple[AgentStep, list[ToolCall]]] | None = None
     steps_kept: int = 0
     memory_news: dict[str, Any] = field(default_factory=dict)
+    approvers: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def is_news(self, fact: tuple[int, int]) -> bool:
         """Say whether this was not asked before, whichever thread asks."""
@@ -146,8 +148,10 @@ class Work:
     @cached_property
     def recalled(self) -> list[tuple[str, Any]]:
         """What was looked up for the turn, as pairs of kind and value, in the order it was found."""
+        if self.is_first:
+            return []
         entries = ContextEntry.objects.filter(turn_id=self.turn.pk).exclude(kind=EntryKind.WORKING_MEMORY)
-        return [] if self.is_first else list(entries.order_by("id").values_list("kind", "value"))
+        return list(entries.order_by("id").values_list("kind", "value"))
 
     def look_again(self) -> None:
         """Read the turn anew, after the database failed: what this worker began counts as begun by a dead one.

@@ -8,6 +8,7 @@ import pytest
 
 from agentcore import ApprovalPolicy, agent, canonical, runtime, tool
 from agentcore.agents.registry import registry
+from agentcore.approvals import allowed
 from agentcore.exceptions import AgentError, Conflict
 from agentcore.models import AgentContext, ToolApproval, ToolCall, ToolOverride
 from agentcore.testing import assert_invariants, calls, make_approval, make_session, make_user, run_turns
@@ -147,4 +148,41 @@ def test_many_strict_rules_at_once_still_ask(scripted, db):
     asked = ask(scripted, ("put", {"items": []}))
     assert len(asked.permission.split()) == 8
     assert asked.expires_at is not None or asked.status == "pending"
+    assert_invariants()
+
+
+def test_an_approval_that_nobody_voted_for_does_not_borrow_the_votes_of_an_earlier_one(scripted, reviewer):
+    asked = ask(scripted, ("wire", {"amount": 50}))
+    for person in (reviewer, make_user("second", permissions=(DECIDE,))):
+        runtime.approve(asked.pk, person)
+    call = ToolCall.objects.get(pk=asked.call_id)
+    found = allowed.find(call)
+    assert found.covers(call)
+    assert found.by == ("reviewer", "second")
+    later = ToolApproval.objects.get(pk=asked.pk)
+    later.pk = None
+    later.save(force_insert=True)
+    found = allowed.find(call)
+    assert not found.covers(call)
+    assert found.by == ("reviewer", "second")
+
+
+def test_what_was_decided_comes_back_as_it_is_stored_and_the_rest_as_it_is_now(scripted, reviewer):
+    second = make_user("second", permissions=(DECIDE,))
+    for decide in (
+        lambda pk: runtime.approve(pk, reviewer, note="fine"),
+        lambda pk: runtime.approve(pk, reviewer, arguments={"amount": 7}),
+        lambda pk: [runtime.approve(pk, reviewer), runtime.approve(pk, second)][1],
+        lambda pk: runtime.reject(pk, reviewer, reason="no"),
+        lambda pk: runtime.respond(pk, reviewer, {"paid": [1, 2.5, None]}),
+        lambda pk: [runtime.respond(pk, reviewer, "x"), runtime.respond(pk, reviewer, "x")][1],
+    ):
+        decided = decide(ask(scripted, ("wire", {"amount": 50})).pk)
+        stored = ToolApproval.objects.get(pk=decided.pk)
+        names = [field.attname for field in ToolApproval._meta.concrete_fields]
+        assert {name: getattr(decided, name) for name in names} == {name: getattr(stored, name) for name in names}
+        run_turns()
+        assert decided.turn.state == AgentContext.objects.get(pk=stored.turn_id).state
+        assert decided.call.status == ToolCall.objects.get(pk=stored.call_id).status
+        runtime.cancel(decided.session.session_id) if decided.status == "pending" else None
     assert_invariants()

@@ -328,3 +328,19 @@ def test_a_turn_that_asks_nobody_looks_for_nobody(scripted):
     with CaptureQueriesContext(connection) as queries:
         run_turns()
     assert not [query for query in queries if "auth_permission" in query["sql"]]
+
+
+@pytest.mark.parametrize("votes", [1, 2])
+@pytest.mark.parametrize("people", [0, 1, 2, 3])
+@pytest.mark.parametrize("four_eyes", [True, False])
+@pytest.mark.parametrize("whose", ["nobody's", "theirs", "another's", "somebody deleted's"])
+def test_a_new_request_is_judged_as_the_sweep_would(scripted, votes, people, four_eyes, whose):
+    reviewers = [make_user(f"reviewer-{number}") for number in range(people)]
+    requester = {"theirs": reviewers[0] if reviewers else None, "another's": make_user("another")}.get(whose)
+    approval = ask(scripted)
+    approval.votes_needed, approval.four_eyes, approval.requester = votes, four_eyes, requester
+    approval.requester_key = str(requester.pk) if requester else "gone" if whose == "somebody deleted's" else ""
+    approval.save()
+    keys = [reviewer.pk for reviewer in reviewers]
+    row = ToolApproval.objects.filter(pk=approval.pk)
+    assert routing._is_stuck(approval, keys) == routing._stuck(row, votes, keys).exists()

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from django.contrib.contenttypes.models import ContentType
 from django.db import IntegrityError, connection, connections
 from django.test.utils import CaptureQueriesContext
 
-from agentcore import agent, canonical, clock, database, runtime, tool
+from agentcore import ApprovalPolicy, agent, canonical, clock, database, runtime, tool
 from agentcore.agents.registry import registry
 from agentcore.events import log
 from agentcore.events.kinds import EventType
 from agentcore.exceptions import NotFound
-from agentcore.models import AgentContext, AgentSession, ContextEntry, EntryKind, SessionEvent, ToolOverride, statements
-from agentcore.testing import assert_invariants, calls, make_session, make_turn
+from agentcore.models import (
+    AgentContext,
+    AgentSession,
+    ContextEntry,
+    EntryKind,
+    SessionEvent,
+    ToolApproval,
+    ToolOverride,
+    statements,
+)
+from agentcore.states import TurnState
+from agentcore.testing import assert_invariants, calls, make_session, make_turn, make_user
+from agentcore.turns import lifecycle
 
 pytestmark = pytest.mark.django_db
 
@@ -33,6 +46,14 @@ def counted():
 
         @tool(description="Pays")
         def pay(self, n: int) -> int:
+            return n
+
+        @tool(description="Sends", requires_approval=True)
+        def send(self, n: int) -> int:
+            return n
+
+        @tool(description="Wires", requires_approval=True, approval=ApprovalPolicy(votes=2))
+        def wire(self, n: int) -> int:
             return n
 
     yield NAME
@@ -132,6 +153,39 @@ def test_what_others_wrote_meanwhile_keeps_its_numbers():
     assert_invariants()
 
 
+def test_a_row_that_is_known_is_read_again_only_where_its_log_ends_and_only_if_that_moved():
+    known = make_session()
+    for theirs in (True, False):
+        if theirs:
+            with log.writing(known.pk) as journal:
+                journal.append("theirs")
+        with CaptureQueriesContext(connection) as captured, log.writing(known) as journal:
+            journal.append("mine")
+        read = [query["sql"] for query in captured.captured_queries if query["sql"].startswith("SELECT")]
+        assert len(read) == theirs
+    told = SessionEvent.objects.filter(session=known).order_by("sequence").values_list("type", flat=True)
+    assert list(told) == [EventType.SESSION_STARTED, "theirs", "mine", "mine"]
+    assert known.last_sequence == AgentSession.objects.get(pk=known.pk).last_sequence == 4
+    assert_invariants()
+
+
+def test_a_session_that_is_gone_is_not_found_by_its_row_either():
+    session = make_session()
+    AgentSession.objects.filter(pk=session.pk).delete()
+    with pytest.raises(NotFound), database.atomic(), log.writing(session):
+        pytest.fail("there is nothing to write to")
+
+
+def test_a_turn_that_moved_since_it_was_read_moves_on_from_where_it_is():
+    turn = make_turn()
+    AgentContext.objects.filter(pk=turn.pk).update(state=TurnState.WAITING_FOR_APPROVAL)
+    assert turn.state == TurnState.QUEUED
+    with log.writing(turn.session_id) as journal:
+        lifecycle.wake(journal, turn, reason="approved")
+    told = SessionEvent.objects.filter(turn_id=turn.execution_id, type=EventType.STATE_CHANGED).last()
+    assert (told.data["previous"], told.data["new"]) == (TurnState.WAITING_FOR_APPROVAL, TurnState.QUEUED)
+
+
 def test_nothing_is_written_before_the_block_ends_and_nothing_at_all_when_it_raises():
     session, seen = make_session(), []
     with log.in_one_go(session) as journal:
@@ -181,6 +235,102 @@ def test_a_step_with_a_call_takes_eleven_statements_and_another_call_five(script
     run(step)  # its revision is stored at the first use
     assert run(step, step) - run(step) == 11
     assert run([*step, pay]) - run(step) == 5
+
+
+@pytest.fixture
+def reviewers():
+    people = [make_user(f"reviewer-{number}", permissions=("agentcore.decide_toolapproval",)) for number in range(2)]
+    for person in people:
+        assert person.has_perm("agentcore.decide_toolapproval")
+    # Django reads a person's permissions once, and what it calls a model in a process once.
+    ContentType.objects.get_for_model(ToolApproval, for_concrete_model=False)
+    return people
+
+
+def selects(work):
+    with CaptureQueriesContext(connection) as captured:
+        work()
+    return sum(query["sql"].lstrip().upper().startswith("SELECT") for query in captured.captured_queries)
+
+
+@pytest.fixture
+def paused(scripted, counted, reviewers):
+    """Return what brings a turn to its pause: all its calls wait for somebody."""
+
+    def until(*asked):
+        scripted(lambda request: calls(*asked) if request.messages[-1].role == "user" else "Done.")
+        return lambda: runtime.execute(counted, "go")
+
+    return until
+
+
+def test_a_turn_with_an_approval_takes_fifty_three_statements_thirteen_of_them_reads(paused, reviewers):
+    start = paused(("send", {"n": 1}))
+    start()  # its revision is stored at the first use
+    found, sent, read = [], {}, {}
+    parts = {
+        "pause": lambda: found.append(start()),
+        "decide": lambda: runtime.approve(found[-1].pending_approvals[0].id, reviewers[0]),
+        "go on": lambda: found.append(runtime.resume(found[-1].execution_id)),
+    }
+    for name, part in parts.items():
+        sent[name], _ = sent_by(part)
+    assert found[-1].state == TurnState.COMPLETED
+    for name, part in parts.items():
+        read[name] = selects(part)
+    assert sent == {"pause": 19, "decide": 10, "go on": 24}
+    assert read == {"pause": 4, "decide": 2, "go on": 7}
+    assert_invariants()
+
+
+def test_what_a_worker_tells_of_its_turn_is_what_the_rows_say(paused, reviewers):
+    def told(result):
+        return replace(result, duration=None)
+
+    waiting = paused(("send", {"n": 1}), ("pay", {"n": 2}), ("wire", {"n": 3}))()
+    assert [item.tool for item in waiting.pending_approvals] == ["send", "wire"]
+    assert told(waiting) == told(runtime.result(waiting.execution_id))
+    runtime.reject(waiting.pending_approvals[0].id, reviewers[0], reason="no")
+    for person in reviewers:
+        runtime.approve(waiting.pending_approvals[1].id, person)
+    ended = runtime.resume(waiting.execution_id)
+    assert [call.status for call in ended.steps[0].tool_calls] == ["rejected", "completed", "completed"]
+    assert ended == runtime.result(waiting.execution_id)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_is_decided_while_a_turn_pauses_is_in_what_its_worker_tells(paused, reviewers):
+    def decide(event):
+        runtime.reject(event.data["approval_id"], reviewers[0], reason="no")
+
+    start = paused(("send", {"n": 1}), ("wire", {"n": 2}))
+    runtime.on(EventType.TOOL_APPROVAL_REQUESTED, decide)
+    try:
+        result = start()
+    finally:
+        runtime.off(EventType.TOOL_APPROVAL_REQUESTED, decide)
+    assert [call.status for call in result.steps[0].tool_calls] == ["rejected", "rejected"]
+    assert replace(result, duration=None) == replace(runtime.result(result.execution_id), duration=None)
+
+
+def test_asking_about_another_call_takes_no_more_statements(paused):
+    one, more = paused(("send", {"n": 1})), [("send", {"n": number}) for number in range(5)]
+    one()
+    first, _ = sent_by(one)
+    assert sent_by(paused(*more))[0] == first
+
+
+def test_a_vote_among_several_costs_one_read_more_whatever_was_voted_before(paused, reviewers):
+    asked = paused(("wire", {"n": 1}))().pending_approvals[0].id
+    assert [selects(lambda by=person: runtime.approve(asked, by)) for person in reviewers] == [3, 3]
+    assert_invariants()
+
+
+def test_the_same_decision_again_reads_and_changes_nothing(paused, reviewers):
+    asked = paused(("send", {"n": 1}))().pending_approvals[0].id
+    runtime.approve(asked, reviewers[0])
+    sent, inserted = sent_by(lambda: runtime.approve(asked, reviewers[0]))
+    assert (sent, inserted) == (4, 0)  # whose session it is, the lock, the request, its votes
 
 
 def test_what_a_turn_writes_does_not_grow_with_the_session(scripted, counted):
