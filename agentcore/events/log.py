@@ -34,11 +34,13 @@ class _Entry:
 class Journal:
     """The events of one change of a session, and in what is written in one go also its rows.
 
-    `session` is its row as it is under the lock, or as it was known; `now` is the time of the change.
+    `session` is its row as it is under the lock, or as it was known; `now` is the time of the change. What is only
+    upkeep does not make a session look used (`touches`).
     """
 
-    def __init__(self, session: AgentSession, *, waits: bool = False) -> None:
+    def __init__(self, session: AgentSession, *, waits: bool = False, touches: bool = True) -> None:
         self.session = session
+        self._touches = touches
         self.now: datetime = clock.now()
         self._entries: list[_Entry] = []
         self._writes: list[Callable[[], object]] | None = [] if waits else None
@@ -107,7 +109,8 @@ class Journal:
         sequence, hash = (
             (rows[-1].sequence, rows[-1].hash) if rows else (self.session.last_sequence, self.session.last_hash)
         )
-        return {"last_sequence": sequence, "last_hash": hash, "updated_at": self.now}
+        head = {"last_sequence": sequence, "last_hash": hash}
+        return {**head, "updated_at": self.now} if self._touches else head
 
     def _take(self, rows: list[SessionEvent]) -> None:
         if not rows:
@@ -145,7 +148,7 @@ class Journal:
 
 
 @contextmanager
-def writing(session_pk: int) -> Iterator[Journal]:
+def writing(session_pk: int, *, touches: bool = True) -> Iterator[Journal]:
     """Open the transaction of one change of a session, or join the caller's.
 
     The first statement writes to the session's row: that makes changes of one session wait for each
@@ -154,7 +157,7 @@ def writing(session_pk: int) -> Iterator[Journal]:
     _promised.last = None
     with database.atomic():
         _lock(session_pk)
-        journal = Journal(AgentSession.objects.get(pk=session_pk))
+        journal = Journal(AgentSession.objects.get(pk=session_pk), touches=touches)
         yield journal
         journal.flush()
 
