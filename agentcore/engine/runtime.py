@@ -267,7 +267,7 @@ class AgentRuntime:
         Their part of the log is a beginning of it; the rest is still proved. Turns that people decided about stay as
         emptied rows, for the record. Metrics count them first.
         """
-        metrics.keep_up()
+        metrics.catch_up()
         done = retention.trim(days, limit=limit)
         return {kind: done[kind] for kind in ("turns", "events", "sessions")}
 

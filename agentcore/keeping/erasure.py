@@ -17,7 +17,7 @@ from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
 from agentcore import canonical, clock, database, erasers
-from agentcore.approvals import ending
+from agentcore.approvals import ending, history
 from agentcore.erasers import Owner
 from agentcore.events import log
 from agentcore.events.kinds import EventType
@@ -176,7 +176,9 @@ def _erase_part(session_pk: int, key: str, erasure: Erasure) -> tuple[Counter[st
 
 
 def _erase_turns(journal: Journal, turns: Sequence[int], key: str, erasure: Erasure) -> Counter[str]:
+    noted = history.forget_notes(ToolApproval.objects.filter(turn__in=turns).prefetch_related("decisions"))
     counts = Counter(emptying.empty(turns, now=journal.now))
+    counts["history entries"] += noted
     counts["notes"] += emptying.empty_notes(turns)
     pseudonym = erasure.pseudonym
     mine = _exact(AgentContext.objects.filter(pk__in=turns), "user_key", key)

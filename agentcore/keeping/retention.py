@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any
 from uuid import UUID
@@ -16,34 +17,43 @@ from uuid import UUID
 from django.db.models import Q
 
 from agentcore import clock, database
+from agentcore.conf import settings
 from agentcore.events import log
 from agentcore.events.kinds import EventType
 from agentcore.events.log import Journal
 from agentcore.exceptions import NotFound
-from agentcore.models import AgentContext, AgentSession, SessionEvent, ToolApproval
+from agentcore.models import AgentContext, AgentSession, MetricsWindow, SessionEvent, ToolApproval
 from agentcore.states import TERMINAL
 from agentcore.turns import emptying
 
+NEVER = datetime.min.replace(tzinfo=UTC)
 # Turns per transaction, and rows per look.
 TURNS = 50
 PAGE = 500
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Age:
+    """What is old: what happened before `before`, and turns only when they `ended_before`."""
+
+    before: datetime
+    ended_before: datetime
+
+
 def trim(days: float, *, limit: int | None = None) -> Counter[str]:
     """Remove the turns that ended more than `days` ago; return how many turns, events and sessions went.
 
-    Sessions that were deleted as long ago go themselves once they have no turn left. With `limit`, so many sessions at
-    most are changed.
+    With METRICS, turns that are in no sum yet stay. Sessions that were deleted as long ago go themselves once they have
+    no turn left. With `limit`, so many sessions at most are changed.
     """
-    before, done = clock.now() - timedelta(days=days), Counter[str]()
-    changed = 0
-    for session_pk in _sessions(before):
+    age, done, changed = _age(days), Counter[str](), 0
+    for session_pk in _sessions(age):
         if limit is not None and changed >= limit:
             return done
-        found = _trim_session(session_pk, before)
+        found = _trim_session(session_pk, age)
         changed += bool(found)
         done += found
-    done["sessions"] += _remove_deleted(before, limit)
+    done["sessions"] += _remove_deleted(age.before, limit)
     return done
 
 
@@ -62,11 +72,22 @@ def old_turns(days: float) -> Any:
     return _old(clock.now() - timedelta(days=days))
 
 
+def _age(days: float) -> _Age:
+    before = clock.now() - timedelta(days=days)
+    return _Age(before=before, ended_before=min(before, _counted_until()) if settings.METRICS else before)
+
+
+def _counted_until() -> datetime:
+    """Return up to when metrics have counted turns, or need not."""
+    window = MetricsWindow.objects.first()
+    return (window and (window.summed_until or window.counted_from)) or NEVER
+
+
 def _old(before: datetime) -> Any:
     return AgentContext.objects.filter(trimmed_at=None, completed_at__lt=before)
 
 
-def _sessions(before: datetime) -> Iterator[int]:
+def _sessions(age: _Age) -> Iterator[int]:
     """Yield each session that has an old turn; none twice, and none is waited for whose turns cannot go yet."""
     seen: set[int] = set()
     page: list[tuple[datetime, int, int]] = []
@@ -75,7 +96,7 @@ def _sessions(before: datetime) -> Iterator[int]:
         if page:
             at, pk, _ = page[-1]
             after = Q(completed_at__gte=at) & (Q(completed_at__gt=at) | Q(pk__gt=pk))
-        rows = _old(before).filter(after).order_by("completed_at", "pk")
+        rows = _old(age.ended_before).filter(after).order_by("completed_at", "pk")
         page = list(rows.values_list("completed_at", "pk", "session_id")[:PAGE])
         if not page:
             return
@@ -85,36 +106,37 @@ def _sessions(before: datetime) -> Iterator[int]:
                 yield session_pk
 
 
-def _trim_session(session_pk: int, before: datetime) -> Counter[str]:
+def _trim_session(session_pk: int, age: _Age) -> Counter[str]:
     done = Counter[str]()
-    while found := _trim_some(session_pk, before):
+    while found := _trim_some(session_pk, age):
         done += found
     return done
 
 
 @database.retried
-def _trim_some(session_pk: int, before: datetime) -> Counter[str]:
+def _trim_some(session_pk: int, age: _Age) -> Counter[str]:
     try:
         with log.writing(session_pk, touches=False) as journal:
-            return _trim(journal, before)
+            return _trim(journal, age)
     except NotFound:
         return Counter()
 
 
-def _trim(journal: Journal, before: datetime) -> Counter[str]:
+def _trim(journal: Journal, age: _Age) -> Counter[str]:
     """Remove the oldest turns of the session, as far as one transaction goes."""
-    turns, through = _within_reach(journal.session, _oldest(journal.session, before), before)
-    if not turns:
+    turns, through = _within_reach(journal.session, _oldest(journal.session, age.ended_before), age.before)
+    last = SessionEvent.objects.filter(session=journal.session, sequence=through).first() if turns else None
+    if last is None:
+        # Nothing is old, or somebody removed that event: what is left is for agentcore_verify to tell.
         return Counter()
-    hash = SessionEvent.objects.values_list("hash", flat=True).get(session=journal.session, sequence=through)
     events = SessionEvent.objects.filter(session=journal.session, sequence__lte=through).delete()[0]
     decided = set(ToolApproval.objects.filter(turn__in=turns).values_list("turn", flat=True))
     AgentContext.objects.filter(pk__in=[pk for pk in turns if pk not in decided]).delete()
     if decided:
         emptying.empty(sorted(decided), now=journal.now)
         AgentContext.objects.filter(pk__in=decided).update(trimmed_at=journal.now)
-    AgentSession.objects.filter(pk=journal.session.pk).update(removed_through=through, removed_hash=hash)
-    journal.append(EventType.SESSION_TRIMMED, through=through, hash=hash, turns=len(turns))
+    AgentSession.objects.filter(pk=journal.session.pk).update(removed_through=through, removed_hash=last.hash)
+    journal.append(EventType.SESSION_TRIMMED, through=through, hash=last.hash, turns=len(turns))
     return Counter(turns=len(turns), events=events)
 
 

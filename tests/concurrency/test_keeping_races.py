@@ -8,7 +8,7 @@ import pytest
 
 from agentcore import AgentError, runtime
 from agentcore.engine import loop
-from agentcore.keeping import archiving, retention
+from agentcore.keeping import archiving
 from agentcore.models import AgentContext, AgentSession, SessionEvent
 from agentcore.testing import ScriptedProvider, assert_invariants, clock, make_session, make_user
 from tests.concurrency.test_races import SAMPLE, _impatient, race, refusals  # noqa: F401 - a fixture by its name
@@ -64,7 +64,7 @@ def test_old_turns_go_while_a_new_one_is_worked_on(rounds, later):
             for _ in range(3):
                 post_and_work(session)
             later()
-            outcomes = race(partial(retention.trim, 30), partial(retention.trim, 30), partial(post_and_work, session))
+            outcomes = race(partial(runtime.trim, 30), partial(runtime.trim, 30), partial(post_and_work, session))
             assert refusals(outcomes) == []
             # The new turn of the round before is old by now.
             assert outcomes[0]["turns"] + outcomes[1]["turns"] == 3 + bool(number)
@@ -123,7 +123,7 @@ def test_who_restores_a_session_meets_its_removal_and_one_of_them_comes_first(ro
         session = make_session()
         runtime.delete(session.session_id)
         later()
-        restored, removed = race(partial(runtime.restore, session.session_id), partial(retention.trim, 30))
+        restored, removed = race(partial(runtime.restore, session.session_id), partial(runtime.trim, 30))
         refused = refusals([restored, removed])
         assert len(refused) == removed["sessions"]
         assert AgentSession.objects.filter(pk=session.pk, deleted_at=None).exists() is not bool(refused)

@@ -7,6 +7,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from agentcore import runtime
+from agentcore.keeping import archiving
 from agentcore.models import AgentSession, SessionEvent
 from agentcore.testing import assert_invariants, make_approval, make_session, make_turn
 from agentcore.turns import sessions
@@ -76,13 +77,16 @@ def test_a_deleted_session_is_left_as_it_is(clock):
     assert runtime.archive_idle(1) == 0
 
 
-def test_more_than_a_batch_is_archived_and_a_limit_holds(clock):
-    for _ in range(205):
+def test_more_than_a_batch_is_archived_and_a_limit_holds(clock, monkeypatch):
+    monkeypatch.setattr(archiving, "BATCH", 3)
+    make_turn(make_session(session_id="waits"))
+    for _ in range(11):
         make_session()
     clock.advance(timedelta(days=31))
-    assert runtime.archive_idle(limit=100) == 100
-    assert runtime.archive_idle() == 105
-    assert set(statuses().values()) == {"archived"}
+    assert runtime.archive_idle(limit=4) == 4
+    assert runtime.archive_idle() == 7
+    assert statuses().pop("waits") == "active"
+    assert list(statuses().values()).count("archived") == 11
 
 
 def test_the_command_takes_days_and_a_dry_run_changes_nothing(clock):

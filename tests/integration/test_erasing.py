@@ -4,6 +4,7 @@ import io
 
 import pytest
 from django.apps import apps
+from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.core.serializers import serialize
 
@@ -74,12 +75,12 @@ def story(scripted, run_turns, owner, reviewer):
     )
     AgentSession.objects.update(title=f"About {SECRET}", metadata={"who": SECRET})
     pay, wipe = ToolApproval.objects.order_by("pk")
+    ApprovalLink.objects.create(approval=wipe, model="auth.user", object_key=str(reviewer.pk), label=SECRET)
     runtime.approve(pay.pk, reviewer, arguments={"amount": 2, "to": SECRET}, note=f"Fine, {SECRET}.")
     runtime.reject(wipe.pk, reviewer, reason=f"Not {SECRET}.")
     run_turns()
     assert runtime.result(found.execution_id).state == TurnState.COMPLETED
     assert runtime.execute("testing-agent", f"Again {SECRET}", session_id="story", user=owner).state == "failed"
-    ApprovalLink.objects.create(approval=pay, model="auth.user", object_key="1", label=SECRET)
     RateCount.objects.create(digest="0" * 64, name=f"tool:some.tool:{owner.pk}", forget_at=pay.requested_at)
     return AgentSession.objects.get()
 
@@ -87,6 +88,7 @@ def story(scripted, run_turns, owner, reviewer):
 def everything():
     """Return all rows of agentcore as text; definitions of agents are nobody's."""
     models = [model for model in apps.get_app_config("agentcore").get_models() if model.__name__ != "AgentRevision"]
+    models.append(LogEntry)
     return "\n".join(serialize("json", model._default_manager.all()) for model in models)
 
 
@@ -119,6 +121,9 @@ def test_what_the_user_said_is_nowhere_any_more_and_everything_is_still_proved(s
     assert report.counts["tool calls"] == 4
     assert report.counts["tool approvals"] == 2
     assert report.counts["notes"] == 2
+    assert report.counts["history entries"] == 3, "of two requests and of the linked row"
+    messages = list(LogEntry.objects.order_by("pk").values_list("change_message", flat=True))
+    assert all(" arguments " in message and message.endswith(".") for message in messages)
     assert report.counts["context entries"] == report.counts["links"] == report.counts["rate counts"] == 1
 
 

@@ -268,3 +268,11 @@ def test_the_command_needs_a_number_of_days_and_a_dry_run_changes_nothing(say, c
     assert trim("--days", "5", "--dry-run") == "1 turns of 1 sessions would be removed.\n"
     assert AgentContext.objects.count() == 1
     assert trim("--days", "5").startswith("Removed: 1 turns, ")
+
+
+def test_what_metrics_have_not_counted_yet_stays(say, clock, settings):
+    say("s", "first")
+    clock.advance(timedelta(days=40))
+    assert not any(retention.trim(30).values()), "nothing was summed up"
+    settings.AGENTCORE = {**settings.AGENTCORE, "METRICS": False}
+    assert retention.trim(30)["turns"] == 1

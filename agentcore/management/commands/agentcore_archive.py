@@ -25,7 +25,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{AgentRuntime().archive_idle(days)} sessions archived.")
             return
         found = 0
-        for session_id in archiving.idle(days).values_list("session_id", flat=True).iterator():
-            self.stdout.write(session_id)
+        for session in archiving.idle(days):
+            self.stdout.write(session.session_id)
             found += 1
         self.stdout.write(f"{found} sessions would be archived.")
