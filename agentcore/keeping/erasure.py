@@ -74,7 +74,10 @@ def erase(user: Any, *, by: str = "", wait: float = 30) -> ErasureReport:
     Active turns are cancelled; `wait` seconds are given to those that a worker has. What could not be done is in the
     report: call it again then, it goes on where it stopped. Raises RuntimeError inside an open transaction.
     """
-    database.require_no_transaction("erase")
+    if database.is_in_transaction():
+        raise RuntimeError(
+            "erase() cannot run inside an open transaction: it commits by session and waits for workers."
+        )
     key = key_of(user)
     erasure = _begin(key, by)
     counts, until = Counter[str](), time.monotonic() + wait

@@ -5,6 +5,7 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
+from django.db import transaction
 
 from agentcore import AgentError, runtime
 from agentcore.engine import loop
@@ -153,3 +154,9 @@ def test_a_worker_that_is_in_a_model_call_ends_and_then_its_turn_is_erased():
     turn.refresh_from_db()
     assert (turn.state, turn.response) == ("cancelled", None)
     assert_invariants()
+
+
+def test_erasing_inside_an_open_transaction_is_refused():
+    user = make_user()
+    with transaction.atomic(), pytest.raises(RuntimeError, match="open transaction"):
+        runtime.erase(user)
