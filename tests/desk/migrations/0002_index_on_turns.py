@@ -13,4 +13,4 @@ def remove(apps, schema_editor):
 
 class Migration(migrations.Migration):
     dependencies = [("desk", "0001_initial"), ("agentcore", "0001_initial")]
-    operations = [migrations.RunPython(add, remove)]
+    operations = [migrations.RunPython(add, remove, atomic=False)]
