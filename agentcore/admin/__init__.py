@@ -6,6 +6,7 @@ from agentcore.admin import (
     agents,
     approvals,
     decisions,
+    erasures,
     events,
     front_page,
     overrides,
@@ -15,6 +16,17 @@ from agentcore.admin import (
     turns,
 )
 
-__all__ = ["agents", "approvals", "decisions", "events", "overrides", "questions", "sessions", "steps", "turns"]
+__all__ = [
+    "agents",
+    "approvals",
+    "decisions",
+    "erasures",
+    "events",
+    "overrides",
+    "questions",
+    "sessions",
+    "steps",
+    "turns",
+]
 
 front_page.show_on(admin.site)

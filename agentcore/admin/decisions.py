@@ -21,6 +21,9 @@ SHOWN_DECISIONS = 50
 WHAT_CHANGED = _("What was changed")
 
 
+REFUSALS = ("conflict", "invalid_input", "not_found", "permission_denied", "rate_limited", "too_large")
+
+
 class DecisionInline(ReadOnlyInline):
     """The latest entries of an approval's record; the link beside leads to all of them."""
 
@@ -56,11 +59,27 @@ class DecisionInline(ReadOnlyInline):
         return display.marked(obj.note) or display.EMPTY
 
 
+class RefusalFilter(admin.SimpleListFilter):
+    """Offers the codes that a refusal can have: to ask the record for those it has would read all of it."""
+
+    title = _("refusal")
+    parameter_name = "refusal"
+    counted = "none"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        return [(self.counted, _("Not refused")), *((code, code) for code in REFUSALS)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() is None:
+            return queryset
+        return queryset.filter(refusal="" if self.value() == self.counted else str(self.value()))
+
+
 @admin.register(ApprovalDecision)
 class ApprovalDecisionAdmin(ReadOnlyAdmin):
     actions = ("export_csv", "export_json")
     list_display = ("created_at", "approval_link", "who", "decided", "refusal", "channel", "short_note")
-    list_filter = ("verdict", "refusal", "channel", "created_at")
+    list_filter = ("verdict", RefusalFilter, "channel", "created_at")
     list_select_related = ("approval",)
     list_loads = (
         "approval",

@@ -39,11 +39,14 @@ class SessionEventAdmin(ReadOnlyAdmin):
     search_fields = ("=type", "=session__session_id")
     search_help_text = _("A whole type, session id or execution id.")
     execution_id_path = "turn__execution_id"
-    ordering = ("-id",)
     fieldsets = (
         (None, {"fields": ("session", "turn", "sequence", "type", "created_at", "pretty_data")}),
         (_("Chain"), {"fields": ("data_digest", "hash")}),
     )
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        """Return the newest first; within one session by number, for which there is an index."""
+        return ("-sequence",) if "session__id__exact" in request.GET else ("-id",)
 
     @admin.display(description=_("data"))
     def pretty_data(self, obj: SessionEvent) -> str:

@@ -9,12 +9,13 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
 from agentcore.admin import display
-from agentcore.admin.base import Link, ReadOnlyAdmin
+from agentcore.admin.base import Link
+from agentcore.admin.session_actions import SessionActions
 from agentcore.models import AgentContext, AgentSession, SessionEvent, ToolApproval
 
 
 @admin.register(AgentSession)
-class AgentSessionAdmin(ReadOnlyAdmin):
+class AgentSessionAdmin(SessionActions):
     """Deleted sessions stay in the list until they are purged; the filter leaves them out."""
 
     list_display = (
@@ -33,8 +34,11 @@ class AgentSessionAdmin(ReadOnlyAdmin):
     search_fields = ("session_id", "title", "user_name")
     fieldsets = (
         (None, {"fields": ("session_id", "title", "agent", "revision", "owner", "status", "pretty_metadata")}),
-        (_("Dates"), {"fields": ("created_at", "updated_at", "completed_at", "archived_at", "deleted_at")}),
-        (_("Log"), {"fields": ("last_sequence", "last_hash", "driver_session_id")}),
+        (
+            _("Dates"),
+            {"fields": ("created_at", "updated_at", "completed_at", "archived_at", "deleted_at", "erased_at")},
+        ),
+        (_("Log"), {"fields": ("last_sequence", "last_hash", "removed_through", "removed_hash", "driver_session_id")}),
     )
 
     @admin.display(description=_("title"), ordering="title")

@@ -63,7 +63,20 @@ class AgentContextAdmin(ReadOnlyAdmin):
             _("Work"),
             {"fields": ("step_count", "max_steps", "input_tokens", "output_tokens", "worked", "limit")},
         ),
-        (_("Dates"), {"fields": ("created_at", "updated_at", "started_at", "completed_at", "deleted_at")}),
+        (
+            _("Dates"),
+            {
+                "fields": (
+                    "created_at",
+                    "updated_at",
+                    "started_at",
+                    "completed_at",
+                    "deleted_at",
+                    "erased_at",
+                    "trimmed_at",
+                )
+            },
+        ),
         (
             _("Worker"),
             {

@@ -29,6 +29,15 @@ def cancel(session: AgentSession, *, by: str = "") -> AgentContext:
     return lifecycle.get(turn.execution_id)
 
 
+@database.retried
+def cancel_turn(turn: AgentContext, *, by: str = "") -> None:
+    """Cancel this turn, as `cancel` does; one that has ended already is left alone."""
+    with log.writing(turn.session_id) as journal:
+        active = AgentContext.objects.filter(pk=turn.pk, active_session_id=turn.session_id).first()
+        if active is not None:
+            _cancel(journal, active, by=by)
+
+
 def expire_due() -> int:
     """Expire the pending requests whose time is over; return how many were."""
     expired = 0

@@ -49,6 +49,37 @@ def copy(
     )
 
 
+def forget_notes(approvals: Iterable[ToolApproval]) -> int:
+    """Take what people wrote, and what linked rows are called, out of the entries about requests; return of how many.
+
+    The entries stay, with the verdict and the digest.
+    """
+    if not _has_history():
+        return 0
+    return sum(_forget_note(entry, approval.pk) for approval in approvals for entry in _entries(approval))
+
+
+def _entries(approval: ToolApproval) -> Iterator[Any]:
+    """Yield the entries that `copy` wrote for a request, also for rows it is not linked to any more."""
+    actors = {vote.actor_id for vote in approval.decisions.all() if vote.actor_id is not None}
+    entries = apps.get_model("admin", "LogEntry").objects.using(database.alias())
+    about = entries.filter(user_id__in=actors, change_message__contains=f", approval {approval.pk},")
+    yield from (entry for entry in about if entry.change_message.startswith(tuple(_WORDS.values())))
+
+
+def _forget_note(entry: Any, approval_pk: int) -> bool:
+    """Cut an entry's message after the digest, and give a row that is not the request its key for a name."""
+    start = entry.change_message.index(f", approval {approval_pk},")
+    end = entry.change_message.find(".", start)
+    before = (entry.change_message, entry.object_repr)
+    if end >= 0:
+        entry.change_message = entry.change_message[: end + 1]
+    if entry.content_type_id != _content_type(ToolApproval).pk:
+        entry.object_repr = str(entry.object_id)[:MAX_REPR]
+    entry.save(update_fields=["change_message", "object_repr"])
+    return before != (entry.change_message, entry.object_repr)
+
+
 def _has_history() -> bool:
     """Say whether the admin is there, and its rows are where ours are."""
     return apps.is_installed("django.contrib.admin") and router.allow_migrate_model(

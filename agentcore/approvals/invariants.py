@@ -32,6 +32,7 @@ from agentcore.states import (
     TurnState,
     Verdict,
 )
+from agentcore.turns import emptying
 
 PAGE = 25
 # What may still be told of a turn after it ended.
@@ -46,9 +47,20 @@ def problems(session: AgentSession) -> Iterator[str]:
         yield f"Its revision {session.revision} is not what its hash says."
     if AgentContext.objects.filter(session=session).active().count() > 1:
         yield "More than one turn is active."
+    yield from _of_beginning(session)
     for turn in _turns(session):
-        for problem in _of_turn(turn):
+        for problem in _of_turn(turn, session):
             yield f"Turn {turn.execution_id}: {problem}"
+
+
+def _of_beginning(session: AgentSession) -> Iterator[str]:
+    """Compare where retention cut the log with what the log itself says of the last cut."""
+    said = SessionEvent.objects.filter(session=session, type=EventType.SESSION_TRIMMED).order_by("-sequence").first()
+    if said is None and session.removed_through:
+        yield f"Its log was removed through {session.removed_through}, and no event says so."
+    cut = {"through": session.removed_through, "hash": session.removed_hash}
+    if said is not None and isinstance(said.data, dict) and not cut.items() <= said.data.items():
+        yield f"Its log was removed through {session.removed_through}, and event {said.sequence} says otherwise."
 
 
 def _turns(session: AgentSession) -> Iterator[AgentContext]:
@@ -66,19 +78,30 @@ def _turns(session: AgentSession) -> Iterator[AgentContext]:
         last = page[-1].pk
 
 
-def _of_turn(turn: AgentContext) -> Iterator[str]:
+def _of_turn(turn: AgentContext, session: AgentSession) -> Iterator[str]:
     events = _events(turn)
     steps, calls, approvals = list(turn.steps.all()), list(turn.tool_calls.all()), list(turn.approvals.all())
     yield from _of_state(turn, calls, approvals)
-    yield from _of_moves(turn, [data for kind, data in events if kind == EventType.STATE_CHANGED])
-    yield from _of_events(turn, [kind for kind, _ in events])
+    if turn.trimmed_at is None:
+        yield from _of_moves(turn, [data for kind, data in events if kind == EventType.STATE_CHANGED])
+        yield from _of_events(turn, [kind for kind, _ in events])
+    elif events:
+        yield f"its part of the log was removed, and {len(events)} events of it are left."
     yield from _of_steps(turn, steps)
     ended_steps = {step.pk for step in steps if step.completed_at is not None}
     for call in calls:
         is_over = turn.state in TERMINAL or call.step_id in ended_steps
         for problem in _of_call(turn, call, [item for item in approvals if item.call_id == call.pk], is_over=is_over):
             yield f"call {call.call_id} ({call.tool}): {problem}"
-    yield from agreement.problems(turn)
+    yield from agreement.problems(turn) if turn.erased_at is None else _of_emptied(turn, session)
+
+
+def _of_emptied(turn: AgentContext, session: AgentSession) -> Iterator[str]:
+    """Yield what is left of a turn's content, and whether the log knows that it was taken away."""
+    yield from emptying.left(turn)
+    told = SessionEvent.objects.filter(session=session, type=EventType.SESSION_ERASED)
+    if not session.removed_through and not told.exists():
+        yield "it was emptied, and its session's log does not say so."
 
 
 def _events(turn: AgentContext) -> list[tuple[str, Any]]:
@@ -176,7 +199,7 @@ def _of_call(turn: AgentContext, call: ToolCall, approvals: list[ToolApproval], 
         yield f"it is {call.status}, and a person is asked how it ended."
     if call.attempts > 1 + _allowed_repeats(turn, call, outcomes) and not call.idempotent:
         yield f"it is not idempotent and was attempted {call.attempts} times."
-    if call.attempts and call.needs_approval and not _is_covered(call, approvals):
+    if call.attempts and call.needs_approval and not _is_covered(call, approvals, is_emptied=bool(turn.erased_at)):
         yield "it began without an approval of its arguments by an allowed person."
 
 
@@ -188,18 +211,18 @@ def _allowed_repeats(turn: AgentContext, call: ToolCall, outcomes: list[ToolAppr
     return verified + sum(outcome.status == ApprovalStatus.APPROVED for outcome in outcomes)
 
 
-def _is_covered(call: ToolCall, approvals: list[ToolApproval]) -> bool:
+def _is_covered(call: ToolCall, approvals: list[ToolApproval], *, is_emptied: bool) -> bool:
+    """Say whether somebody approved a call's arguments; of an emptied turn the votes' digests still tell."""
     return any(
         approval.kind == ApprovalKind.CALL
         and approval.status == ApprovalStatus.APPROVED
-        and digest_of(approval.approved_arguments) == call.arguments_digest
-        and _has_vote_of_another(approval)
+        and (is_emptied or digest_of(approval.approved_arguments) == call.arguments_digest)
+        and _has_vote_of_another(approval, call.arguments_digest)
         for approval in approvals
     )
 
 
-def _has_vote_of_another(approval: ToolApproval) -> bool:
-    digest = digest_of(approval.approved_arguments)
+def _has_vote_of_another(approval: ToolApproval, digest: str) -> bool:
     nobody = {"", approval.requester_key} if approval.four_eyes else {""}
     return any(
         vote.counted_key is not None

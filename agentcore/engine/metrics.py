@@ -69,6 +69,12 @@ def keep_up() -> None:
         sums.sum_up()
 
 
+def catch_up() -> None:
+    """Sum up all that has settled, if metrics are on, however long it takes."""
+    while settings.METRICS and sums.sum_up():
+        pass
+
+
 def rate(good: int, bad: int) -> float | None:
     """Return the share of what went well, None when there was nothing."""
     return good / (good + bad) if good + bad else None

@@ -15,12 +15,15 @@ from agentcore import database
 from agentcore.agents.definition import AgentDefinition
 from agentcore.agents.registry import definition_of, registry
 from agentcore.approvals import decisions, ending, reminders, routing
+from agentcore.conf import settings
 from agentcore.drivers.base import Driver
 from agentcore.drivers.registry import registry as drivers
 from agentcore.engine import access, draining, handlers, health, loop, metrics, reading, starting, twins
 from agentcore.engine.following import TurnStream, follow
 from agentcore.engine.results import ExecutionResult, StreamChunk
 from agentcore.exceptions import Conflict
+from agentcore.keeping import archiving, erasure, retention
+from agentcore.keeping.erasure import ErasureReport
 from agentcore.models import AgentContext, AgentSession, ToolApproval
 from agentcore.resilience import rate_limit
 from agentcore.states import TERMINAL, WAITING, TurnState
@@ -31,6 +34,8 @@ from agentcore.turns.work import Work
 
 FIRST_POLL_SECONDS = 0.02
 LAST_POLL_SECONDS = 0.5
+# So many sessions one tick archives or trims: the next one follows soon.
+KEPT_PER_TICK = 100
 
 
 class AgentRuntime:
@@ -244,6 +249,36 @@ class AgentRuntime:
         """Close a session to new turns; raise Conflict while one is active."""
         return sessions.archive(sessions.get(session_id))
 
+    def delete(self, session_id: str) -> None:
+        """Remove a session from sight, or for good with SOFT_DELETE off; raise Conflict while a turn is active."""
+        sessions.delete(sessions.get(session_id))
+
+    def restore(self, session_id: str) -> AgentSession:
+        """Bring a deleted session back as it was; raise NotFound, or Conflict for one that was erased."""
+        return sessions.restore(session_id)
+
+    def archive_idle(self, days: float | None = None, *, limit: int | None = None) -> int:
+        """Archive the sessions untouched for `days` (ARCHIVE_AFTER_DAYS) without an active turn; return how many."""
+        return archiving.archive_idle(settings.ARCHIVE_AFTER_DAYS if days is None else days, limit=limit)
+
+    def trim(self, days: float, *, limit: int | None = None) -> dict[str, int]:
+        """Remove the turns that ended more than `days` ago; return how many turns, events and sessions went.
+
+        Their part of the log is a beginning of it; the rest is still proved. Turns that people decided about stay as
+        emptied rows, for the record. Metrics count them first.
+        """
+        metrics.catch_up()
+        done = retention.trim(days, limit=limit)
+        return {kind: done[kind] for kind in ("turns", "events", "sessions")}
+
+    def erase(self, user: Any, *, by: str = "", wait: float = 30) -> ErasureReport:
+        """Erase the data of a user, or of the key of one who was deleted; the report says what is not done yet.
+
+        Active turns are cancelled; `wait` seconds are given to those that a worker has. Call it again where the
+        report is not complete. Raises RuntimeError inside an open transaction.
+        """
+        return erasure.erase(user, by=by, wait=wait)
+
     def recover(self, *, everything: bool = False) -> dict[str, int]:
         """Take up what a dead worker or broker left: `{"taken_over", "sent_again"}` say how many turns.
 
@@ -256,7 +291,7 @@ class AgentRuntime:
     def tick(self) -> dict[str, int]:
         """Do the periodic work once: recover, expire what nobody decided, remind, find what nobody may decide.
 
-        Sums up metrics and tidies, too.
+        Sums up metrics and tidies, too; archives with AUTO_ARCHIVE, and with RETENTION_DAYS removes what is older.
         """
         rate_limit.forget_old()
         done = {
@@ -266,7 +301,7 @@ class AgentRuntime:
             "unroutable": routing.look_again(),
         }
         metrics.keep_up()
-        return done
+        return {**done, **self._keep()}
 
     def shutdown(self, timeout: float = 30) -> bool:
         """Take no more turns in this process and give those in hand back at the end of their call.
@@ -319,12 +354,25 @@ class AgentRuntime:
     await_ = twins.long(wait)
     acancel = twins.short(cancel)
     aarchive = twins.short(archive)
+    adelete = twins.short(delete)
+    arestore = twins.short(restore)
+    aarchive_idle = twins.short(archive_idle)
+    atrim = twins.short(trim)
+    aerase = twins.long(erase)
     arecover = twins.short(recover)
     atick = twins.short(tick)
     ashutdown = twins.long(shutdown)
     ametrics = twins.short(metrics)
     areset_metrics = twins.short(reset_metrics)
     ahealth = twins.long(health)
+
+    def _keep(self) -> dict[str, int]:
+        """Archive and remove what the settings say, a part of it at a time."""
+        days = settings.RETENTION_DAYS
+        return {
+            "archived": self.archive_idle(limit=KEPT_PER_TICK) if settings.AUTO_ARCHIVE else 0,
+            "trimmed": 0 if days is None else retention.trim(days, limit=KEPT_PER_TICK)["turns"],
+        }
 
     def _enqueue(
         self,

@@ -36,9 +36,15 @@ def link(
 
 
 def problems(session: AgentSession) -> Iterator[str]:
-    """Yield a sentence for each event of a session that was altered, removed or added."""
-    previous, expected = "", 1
+    """Yield a sentence for each event of a session that was altered, removed or added.
+
+    A log whose beginning was removed by retention is proved from there on.
+    """
+    previous, expected = session.removed_hash, session.removed_through + 1
     for event in _events(session):
+        if event.sequence < expected:
+            yield f"Event {event.sequence} is still there; the log was removed through {session.removed_through}."
+            continue
         while expected < event.sequence:
             yield f"Event {expected} is missing."
             expected += 1

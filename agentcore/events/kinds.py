@@ -14,6 +14,8 @@ class EventType(StrEnum):
 
     SESSION_STARTED = "session.started"
     SESSION_ARCHIVED = "session.archived"
+    SESSION_TRIMMED = "session.trimmed"
+    SESSION_ERASED = "session.erased"
     TURN_INPUT = "turn.input"
     TURN_RUNNING = "turn.running"
     TURN_RESUMED = "turn.resumed"

@@ -33,11 +33,12 @@ class _Entry:
 class Journal:
     """The events of one change of a session, and in what is written in one go also its rows.
 
-    `now` is the time of the change.
+    `now` is the time of the change. What is only upkeep does not make a session look used (`touches`).
     """
 
-    def __init__(self, session_pk: int, *, waits: bool = False) -> None:
+    def __init__(self, session_pk: int, *, waits: bool = False, touches: bool = True) -> None:
         self._session_pk = session_pk
+        self._touches = touches
         self.now: datetime = clock.now()
         self._entries: list[_Entry] = []
         self._writes: list[Callable[[], object]] | None = [] if waits else None
@@ -114,7 +115,8 @@ class Journal:
         sequence, hash = (
             (rows[-1].sequence, rows[-1].hash) if rows else (self.session.last_sequence, self.session.last_hash)
         )
-        return {"last_sequence": sequence, "last_hash": hash, "updated_at": self.now}
+        head = {"last_sequence": sequence, "last_hash": hash}
+        return {**head, "updated_at": self.now} if self._touches else head
 
     def _take(self, rows: list[SessionEvent]) -> None:
         if not rows:
@@ -152,7 +154,7 @@ class Journal:
 
 
 @contextmanager
-def writing(session: int | AgentSession) -> Iterator[Journal]:
+def writing(session: int | AgentSession, *, touches: bool = True) -> Iterator[Journal]:
     """Open the transaction of one change of a session, or join the caller's.
 
     The first statement writes to the session's row: that makes changes of one session wait for each
@@ -162,7 +164,10 @@ def writing(session: int | AgentSession) -> Iterator[Journal]:
     """
     _promised.last = None
     with database.atomic():
-        journal = _locked(session) if isinstance(session, AgentSession) else _locked_by_key(session)
+        if isinstance(session, AgentSession):
+            journal = _locked(session, touches)
+        else:
+            journal = _locked_by_key(session, touches)
         yield journal
         journal.flush()
 
@@ -204,16 +209,16 @@ def _is_there(session_pk: int, sequence: int, hash: str) -> bool:
 _promised = threading.local()
 
 
-def _locked_by_key(session_pk: int) -> Journal:
+def _locked_by_key(session_pk: int, touches: bool) -> Journal:
     _lock(session_pk)
-    return Journal(session_pk)
+    return Journal(session_pk, touches=touches)
 
 
-def _locked(session: AgentSession) -> Journal:
+def _locked(session: AgentSession, touches: bool) -> Journal:
     head = {"last_sequence": session.last_sequence, "last_hash": session.last_hash}
     if not statements.update(AgentSession, {"pk": session.pk, **head}, last_sequence=session.last_sequence):
         _lock_again(session)
-    journal = Journal(session.pk)
+    journal = Journal(session.pk, touches=touches)
     journal.session = session
     return journal
 

@@ -9,6 +9,7 @@ from agentcore.models.approvals import (
     ToolApproval,
 )
 from agentcore.models.base import owner_fields
+from agentcore.models.erasures import Erasure
 from agentcore.models.events import SessionEvent
 from agentcore.models.metrics import MetricsSum, MetricsWindow
 from agentcore.models.overrides import ToolOverride
@@ -31,6 +32,7 @@ __all__ = [
     "ApprovalLink",
     "ContextEntry",
     "EntryKind",
+    "Erasure",
     "MetricsSum",
     "MetricsWindow",
     "RateCount",

@@ -30,7 +30,8 @@ class SessionQuerySet(QuerySet["AgentSession"]):
 class AgentSession(Owned, Record):
     """A conversation with one agent, pinned to the revision it began with.
 
-    `last_sequence` and `last_hash` are the head of the session's event chain.
+    `last_sequence` and `last_hash` are the head of the session's event chain. `removed_through` and `removed_hash` are
+    the number and hash of the last event that retention removed from its beginning; 0 and "" while the log is whole.
     """
 
     session_id = models.CharField(max_length=64, unique=True)
@@ -42,11 +43,14 @@ class AgentSession(Owned, Record):
     driver_session_id = models.CharField(max_length=255, blank=True, default="")
     last_sequence = models.PositiveBigIntegerField(default=0)
     last_hash = models.CharField(max_length=64, blank=True, default="")
+    removed_through = models.PositiveBigIntegerField(default=0, editable=False)
+    removed_hash = models.CharField(max_length=64, blank=True, default="", editable=False)
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
     completed_at = models.DateTimeField(null=True, blank=True)
     archived_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
+    erased_at = models.DateTimeField(null=True, blank=True, help_text="When its content was erased for good.")
 
     objects = Manager.from_queryset(SessionQuerySet)()
 
@@ -59,6 +63,8 @@ class AgentSession(Owned, Record):
             models.Index(fields=("user", "-id"), name="agentcore_session_user"),
             models.Index(fields=("agent", "-id"), name="agentcore_session_agent"),
             models.Index(fields=("status", "updated_at"), name="agentcore_session_age"),
+            models.Index(fields=("deleted_at",), name="agentcore_session_deleted"),
+            models.Index(fields=("user_key",), name="agentcore_session_owner"),
         )
 
     def __str__(self) -> str:

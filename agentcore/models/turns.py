@@ -48,6 +48,8 @@ class AgentContext(Owned, Record):
     `active_session` is the session's one place: it is set exactly while the turn is active, and unique.
     `due_at` is set while it is queued to go on at that time, and not before.
     `lease_token` grows with each claim; a worker writes only while its token is the present one.
+    `erased_at` says that its content is gone, `trimmed_at` that its part of the log is, and that the row is kept for
+    the record of decisions.
     """
 
     execution_id = models.UUIDField(unique=True, default=uuid.uuid4, editable=False)
@@ -93,6 +95,8 @@ class AgentContext(Owned, Record):
     started_at = models.DateTimeField(null=True, blank=True)
     completed_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
+    erased_at = models.DateTimeField(null=True, blank=True)
+    trimmed_at = models.DateTimeField(null=True, blank=True)
 
     objects = Manager.from_queryset(TurnQuerySet)()
 
@@ -116,6 +120,8 @@ class AgentContext(Owned, Record):
             models.Index(fields=("agent", "created_at"), name="agentcore_turn_agent"),
             models.Index(fields=("created_at",), name="agentcore_turn_created"),
             models.Index(fields=("completed_at",), name="agentcore_turn_completed"),
+            models.Index(fields=("trimmed_at", "completed_at"), name="agentcore_turn_retention"),
+            models.Index(fields=("user_key",), name="agentcore_turn_owner"),
         )
 
     def __str__(self) -> str:

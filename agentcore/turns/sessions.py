@@ -1,4 +1,4 @@
-"""Sessions: begin, rename, archive and delete conversations."""
+"""Sessions: begin, rename, archive, delete and restore conversations."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def get(session_id: str) -> AgentSession:
 
 def find(session_id: Any) -> AgentSession | None:
     """Return a session that is not deleted, or None; also for what can be no session's id."""
-    if not isinstance(session_id, str) or not SESSION_ID.fullmatch(session_id):
+    if not _is_id(session_id):
         return None
     found: AgentSession | None = (
         AgentSession.objects.present()
@@ -134,12 +134,17 @@ def archive(session: AgentSession) -> AgentSession:
     with log.writing(session.pk) as journal:
         require_idle(journal.session)
         if journal.session.status != SessionStatus.ARCHIVED:
-            AgentSession.objects.filter(pk=session.pk).update(
-                status=SessionStatus.ARCHIVED, archived_at=journal.now, completed_at=journal.now
-            )
-            revision = journal.session.revision
-            journal.append(EventType.SESSION_ARCHIVED, number=revision.number, hash=revision.hash)
+            close(journal)
     return get(session.session_id)
+
+
+def close(journal: Journal) -> None:
+    """Archive the journal's session, which has no active turn and is not archived."""
+    AgentSession.objects.filter(pk=journal.session.pk).update(
+        status=SessionStatus.ARCHIVED, archived_at=journal.now, completed_at=journal.now
+    )
+    revision = journal.session.revision
+    journal.append(EventType.SESSION_ARCHIVED, number=revision.number, hash=revision.hash)
 
 
 @database.retried
@@ -152,6 +157,26 @@ def delete(session: AgentSession) -> None:
             AgentContext.objects.filter(session=session).update(deleted_at=journal.now)
         else:
             journal.session.delete()
+
+
+@database.retried
+def restore(session_id: str) -> AgentSession:
+    """Bring a deleted session back as it was, with its turns. One that is there already is left alone.
+
+    Raises NotFound where no row of it is left, and Conflict for one whose content was erased.
+    """
+    known = AgentSession.objects.filter(session_id=session_id) if _is_id(session_id) else AgentSession.objects.none()
+    session = known.first()
+    if session is None:
+        raise NotFound(f"There is no session {session_id!r} to restore.", session_id=str(session_id))
+    with log.writing(session.pk) as journal:
+        if journal.session.erased_at is not None:
+            raise Conflict(f"Session {session_id!r} was erased; nothing is left to restore.", session_id=session_id)
+        if journal.session.deleted_at is not None:
+            AgentSession.objects.filter(pk=session.pk).update(deleted_at=None, updated_at=journal.now)
+            # Of an emptied one only the record of decisions is kept.
+            AgentContext.objects.filter(session=session, erased_at=None).update(deleted_at=None)
+    return get(session_id)
 
 
 def require_idle(session: AgentSession) -> None:
@@ -200,6 +225,10 @@ def checked_metadata(metadata: Any) -> dict[str, Any]:
     if size > settings.MAX_INPUT_BYTES:
         raise TooLarge(f"metadata is over {settings.MAX_INPUT_BYTES} bytes.", limit=settings.MAX_INPUT_BYTES)
     return stored
+
+
+def _is_id(session_id: Any) -> bool:
+    return isinstance(session_id, str) and SESSION_ID.fullmatch(session_id) is not None
 
 
 def _shown(value: Any) -> str:
