@@ -16,6 +16,7 @@ from agentcore.approvals import policy
 from agentcore.drivers import registry as drivers
 from agentcore.exceptions import ConfigurationError
 from agentcore.providers import registry as providers
+from agentcore.vectors import registry as vectors
 
 REQUIRED_APPS = ("channels", "rest_framework", "django_filters", "drf_spectacular")
 # Its agent is there as soon as a project's tests are imported; its model is installed by each test.
@@ -26,7 +27,7 @@ SQLITE = "django.db.backends.sqlite3"
 @register("agentcore")
 def check_settings(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """AGENTCORE, the apps and the settings of Django that agentcore needs."""
-    return [*_apps(), *_values(), *_policy(), *_time_zone()]
+    return [*_apps(), *_values(), *_policy(), *_vectors(), *_time_zone()]
 
 
 @register("agentcore")
@@ -59,6 +60,13 @@ def _policy() -> Iterator[CheckMessage]:
         policy.project_policy()
     except ConfigurationError as mistake:
         yield Error(str(mistake), id="agentcore.E004")
+
+
+def _vectors() -> Iterator[CheckMessage]:
+    if conf.problems(getattr(django_settings, "AGENTCORE", {})):
+        return
+    for problem in vectors.problems():
+        yield Error(problem, id="agentcore.E005")
 
 
 def _time_zone() -> Iterator[CheckMessage]:

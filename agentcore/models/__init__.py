@@ -17,6 +17,7 @@ from agentcore.models.rates import RateCount
 from agentcore.models.sessions import AgentSession
 from agentcore.models.steps import AgentStep, ToolCall
 from agentcore.models.turns import AgentContext, ContextEntry, EntryKind
+from agentcore.models.vectors import Vector
 from agentcore.models.workers import WorkerHeartbeat
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "ToolCall",
     "ToolOverride",
     "UserQuestion",
+    "Vector",
     "WorkerHeartbeat",
     "owner_fields",
 ]
