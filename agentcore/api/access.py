@@ -53,12 +53,11 @@ def document_for(user: Any, id: str, action: str) -> Document:
     """Return a document that `user` may view or delete; raise NotFound, or PermissionDenied as above."""
     require_documents(user, action)
     number = parsing.find_number(id)
-    found = (
-        None if number is None or number > parsing.MAX_ID else Document.objects.filter(pk=number).defer("text").first()
-    )
-    if found is None:
+    if number is None or number > parsing.MAX_ID:
         raise absent()
-    document: Document = found
+    document: Document | None = Document.objects.filter(pk=number).defer("text").first()
+    if document is None:
+        raise absent()
     return document
 
 
