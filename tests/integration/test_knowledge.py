@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import override_settings
 
-from agentcore import knowledge, vectors
+from agentcore import checks, knowledge, vectors
 from agentcore.exceptions import EmbedderFailed, InvalidInput
 from agentcore.knowledge import Content, passages
 from agentcore.models import Chunk, Document, Vector
@@ -201,8 +201,13 @@ def test_mem_04_another_embedder_excludes_and_warns_and_re_embedding_repairs(cap
         assert len(titles("any")) == 1
         assert sorted(Vector.objects.values_list("dimension", flat=True)) == [4, 8, 8, 8]
 
+        (warning,) = checks.check_vectors(databases=["default"])
+        assert (warning.id, "holds vectors of test:8; EMBEDDER is test:4" in warning.msg) == ("agentcore.W013", True)
+        assert checks.check_vectors() == []
+
         out = io.StringIO()
         call_command("agentcore_reembed", stdout=out)
+        assert checks.check_vectors(databases=["default"]) == []
         assert "knowledge: 4 texts, 3 embedded by test:4 (4 numbers)." in out.getvalue()
         assert len(titles("any")) == 4
         assert list(Vector.objects.values_list("dimension", flat=True)) == [4] * 4
