@@ -8,15 +8,19 @@ from typing import Any
 from celery import current_app
 from django.apps import apps
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connections
 
-from agentcore import conf
+from agentcore import conf, database
 from agentcore.agents.registry import registry
 from agentcore.approvals import policy
 from agentcore.drivers import registry as drivers
 from agentcore.exceptions import ConfigurationError
+from agentcore.models import Vector
 from agentcore.providers import registry as providers
 from agentcore.state import registry as state
+from agentcore.vectors import registry as vectors
+from agentcore.vectors import sources
 
 REQUIRED_APPS = ("channels", "rest_framework", "django_filters", "drf_spectacular")
 # Its agent is there as soon as a project's tests are imported; its model is installed by each test.
@@ -27,7 +31,7 @@ SQLITE = "django.db.backends.sqlite3"
 @register("agentcore")
 def check_settings(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """AGENTCORE, the apps and the settings of Django that agentcore needs."""
-    return [*_apps(), *_values(), *_policy(), *_time_zone()]
+    return [*_apps(), *_values(), *_policy(), *_vectors(), *_time_zone()]
 
 
 @register("agentcore")
@@ -40,6 +44,14 @@ def check_agents(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 def check_services(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """What works on a developer's machine and bites in production."""
     return [*_sqlite(), *_broker(), *_channel_layer(), *_cache(), *_state()]
+
+
+@register("agentcore", Tags.database)
+def check_vectors(app_configs: Any = None, databases: Any = None, **_: Any) -> list[CheckMessage]:
+    """The vectors that the present embedder cannot be compared with. It reads the database, if it may."""
+    if database.alias() not in (databases or ()) or conf.problems(getattr(django_settings, "AGENTCORE", {})):
+        return []
+    return [] if vectors.problems() else list(_foreign_vectors())
 
 
 def _apps() -> Iterator[CheckMessage]:
@@ -60,6 +72,28 @@ def _policy() -> Iterator[CheckMessage]:
         policy.project_policy()
     except ConfigurationError as mistake:
         yield Error(str(mistake), id="agentcore.E004")
+
+
+def _vectors() -> Iterator[CheckMessage]:
+    if conf.problems(getattr(django_settings, "AGENTCORE", {})):
+        return
+    for problem in vectors.problems():
+        yield Error(problem, id="agentcore.E005")
+
+
+def _foreign_vectors() -> Iterator[CheckMessage]:
+    if Vector._meta.db_table not in connections[database.alias()].introspection.table_names():
+        return
+    present = vectors.embedder().id
+    for source in sources.registered():
+        others = sorted({kind.embedder for kind in vectors.index().kinds(source.collection)} - {present})
+        if others:
+            yield Warning(
+                f"The collection {source.collection!r} holds vectors of {', '.join(others)}; EMBEDDER is {present}: "
+                "they are left out of every search.",
+                hint="Run agentcore_reembed.",
+                id="agentcore.W013",
+            )
 
 
 def _time_zone() -> Iterator[CheckMessage]:
@@ -99,7 +133,7 @@ def _state() -> Iterator[CheckMessage]:
         return
     name = conf.settings.STATE_BACKEND
     if problem := state.find_problem(name):
-        yield Error(problem, id="agentcore.E005")
+        yield Error(problem, id="agentcore.E006")
     elif name == "memory" and not django_settings.DEBUG:
         yield Warning(
             "AGENTCORE['STATE_BACKEND'] is 'memory', and DEBUG is off: hot copies are lost with each process, and a "
@@ -110,9 +144,9 @@ def _state() -> Iterator[CheckMessage]:
 
 
 def _sqlite() -> Iterator[CheckMessage]:
-    for alias, database in django_settings.DATABASES.items():
-        options = database.get("OPTIONS", {})
-        if database.get("ENGINE") == SQLITE and options.get("transaction_mode") != "IMMEDIATE":
+    for alias, entry in django_settings.DATABASES.items():
+        options = entry.get("OPTIONS", {})
+        if entry.get("ENGINE") == SQLITE and options.get("transaction_mode") != "IMMEDIATE":
             yield Warning(
                 f"The SQLite database {alias!r} does not begin transactions as IMMEDIATE: "
                 "two writers at once meet 'database is locked'.",

@@ -7,6 +7,7 @@ AgentError                     what a caller is told: .code, .message, .details
 ├── Conflict                   the state of things does not allow it now
 ├── TooLarge, RateLimited
 ├── DriverUnavailable, Unavailable
+│   └── EmbedderFailed         a text could not be turned into a vector
 └── TurnFailure                why a turn ended badly; becomes the turn's `error`
 ProviderError                  a model API did not answer as hoped
 ├── ProviderRateLimited, ProviderOverloaded, ProviderTimeout, ProviderConnectionError
@@ -77,6 +78,10 @@ class DriverUnavailable(AgentError):
 
 class Unavailable(AgentError):
     code = "unavailable"
+
+
+class EmbedderFailed(Unavailable):
+    """An embedder gave no vectors, or none that can be used."""
 
 
 class TurnFailure(AgentError):

@@ -22,6 +22,7 @@ from agentcore.engine import (
     limits,
     model_calls,
     patience,
+    retrieving,
     streaming,
     tool_calls,
 )
@@ -108,6 +109,7 @@ def _run_or_cancel(work: Work) -> None:
 def _run(work: Work) -> None:
     try:
         agent = _agent_of(work)
+        retrieving.retrieve(work)
         conversation = Conversation(work)
         if work.pinned["driver"] != drivers.BUILT_IN:
             driving.run(work, conversation)

@@ -11,6 +11,7 @@ from agentcore.models.approvals import (
 from agentcore.models.base import owner_fields
 from agentcore.models.erasures import Erasure
 from agentcore.models.events import SessionEvent
+from agentcore.models.knowledge import SHARED, Chunk, Document
 from agentcore.models.metrics import MetricsSum, MetricsWindow
 from agentcore.models.overrides import ToolOverride
 from agentcore.models.questions import UserQuestion
@@ -18,10 +19,12 @@ from agentcore.models.rates import RateCount
 from agentcore.models.sessions import AgentSession
 from agentcore.models.steps import AgentStep, ToolCall
 from agentcore.models.turns import AgentContext, ContextEntry, EntryKind
+from agentcore.models.vectors import Vector
 from agentcore.models.workers import WorkerHeartbeat
 
 __all__ = [
     "DECIDE_PERMISSION",
+    "SHARED",
     "VIEW_PERMISSION",
     "Agent",
     "AgentContext",
@@ -30,7 +33,9 @@ __all__ = [
     "AgentStep",
     "ApprovalDecision",
     "ApprovalLink",
+    "Chunk",
     "ContextEntry",
+    "Document",
     "EntryKind",
     "Erasure",
     "MetricsSum",
@@ -41,6 +46,7 @@ __all__ = [
     "ToolCall",
     "ToolOverride",
     "UserQuestion",
+    "Vector",
     "WorkerHeartbeat",
     "owner_fields",
 ]

@@ -191,7 +191,7 @@ class NoState:
 )
 def test_a_state_backend_that_cannot_work_is_named(settings, given, named):
     settings.AGENTCORE = given
-    [problem] = [message for message in checks.check_services() if message.id == "agentcore.E005"]
+    [problem] = [message for message in checks.check_services() if message.id == "agentcore.E006"]
     assert named in problem.msg
 
 
