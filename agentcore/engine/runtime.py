@@ -17,7 +17,7 @@ from agentcore.agents.registry import definition_of, registry
 from agentcore.approvals import decisions, ending, reminders, routing
 from agentcore.drivers.base import Driver
 from agentcore.drivers.registry import registry as drivers
-from agentcore.engine import access, draining, handlers, health, loop, metrics, reading, starting, twins
+from agentcore.engine import access, draining, handlers, health, loop, metrics, reading, remembering, starting, twins
 from agentcore.engine.following import TurnStream, follow
 from agentcore.engine.results import ExecutionResult, StreamChunk
 from agentcore.exceptions import Conflict
@@ -256,7 +256,7 @@ class AgentRuntime:
     def tick(self) -> dict[str, int]:
         """Do the periodic work once: recover, expire what nobody decided, remind, find what nobody may decide.
 
-        Sums up metrics and tidies, too.
+        Forgets what was remembered until now only. Sums up metrics and tidies, too.
         """
         rate_limit.forget_old()
         done = {
@@ -264,6 +264,7 @@ class AgentRuntime:
             "expired": ending.expire_due(),
             "reminded": reminders.remind_due(),
             "unroutable": routing.look_again(),
+            "forgotten": remembering.forget_over(),
         }
         metrics.keep_up()
         return done

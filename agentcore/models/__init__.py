@@ -10,6 +10,7 @@ from agentcore.models.approvals import (
 )
 from agentcore.models.base import owner_fields
 from agentcore.models.events import SessionEvent
+from agentcore.models.memory import Memory, MemoryKind, Owner, Shown
 from agentcore.models.metrics import MetricsSum, MetricsWindow
 from agentcore.models.overrides import ToolOverride
 from agentcore.models.questions import UserQuestion
@@ -32,10 +33,14 @@ __all__ = [
     "ApprovalLink",
     "ContextEntry",
     "EntryKind",
+    "Memory",
+    "MemoryKind",
     "MetricsSum",
     "MetricsWindow",
+    "Owner",
     "RateCount",
     "SessionEvent",
+    "Shown",
     "ToolApproval",
     "ToolCall",
     "ToolOverride",
