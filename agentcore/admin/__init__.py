@@ -8,6 +8,7 @@ from agentcore.admin import (
     decisions,
     events,
     front_page,
+    memories,
     overrides,
     questions,
     sessions,
@@ -15,6 +16,17 @@ from agentcore.admin import (
     turns,
 )
 
-__all__ = ["agents", "approvals", "decisions", "events", "overrides", "questions", "sessions", "steps", "turns"]
+__all__ = [
+    "agents",
+    "approvals",
+    "decisions",
+    "events",
+    "memories",
+    "overrides",
+    "questions",
+    "sessions",
+    "steps",
+    "turns",
+]
 
 front_page.show_on(admin.site)

@@ -9,7 +9,7 @@ from django.db import IntegrityError
 
 from agentcore import clock, database
 from agentcore.exceptions import Conflict, InvalidInput, NotFound, TooLarge
-from agentcore.memory import registry, store
+from agentcore.memory import history, registry, store
 from agentcore.memory.base import Recalled
 from agentcore.models import Memory, Owner
 
@@ -53,14 +53,14 @@ def correct(memory: Memory, *, text: str | None = None, data: Any = None) -> Mem
 
 def delete(memory: Memory) -> None:
     """Delete a memory, and what the backend keeps beside it."""
-    _delete([memory.pk])
+    _delete([memory], "Deleted by its owner.")
 
 
 def erase(owner: Owner) -> int:
     """Delete all that the owner has, also what has expired; return how many there were."""
     if owner.user_id is None:
         raise InvalidInput("Only a user's memories are erased as a whole.")
-    return _delete_all(Memory.objects.owned_by(owner))
+    return _delete_all(Memory.objects.owned_by(owner), "Erased by its owner, with all of theirs.")
 
 
 def erase_of_user_key(user_key: str) -> int:
@@ -88,25 +88,29 @@ def _store(memory: Memory, changes: dict[str, Any]) -> None:
     try:
         with database.atomic():
             Memory.objects.filter(pk=memory.pk).update(**changes)
+            history.note([memory], flag=history.CHANGE, message="Corrected by its owner.")
     except IntegrityError as error:
         raise Conflict("You have a memory that says this already; delete one of the two.") from error
 
 
 # Any: models are typed by a plugin that does not follow querysets through here.
-def _delete_all(rows: Any) -> int:
+def _delete_all(rows: Any, message: str = "") -> int:
     count = 0
-    while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
-        _delete(ids)
-        count += len(ids)
+    while page := list(rows.only("kind", "user").order_by("pk")[:BATCH]):
+        _delete(page, message)
+        count += len(page)
     return count
 
 
-def _delete(ids: list[int]) -> None:
+def _delete(memories: list[Memory], message: str) -> None:
     """Delete rows, after what is kept beside them: a failure in between leaves rows that can be deleted again."""
-    registry.current().forget(ids)
-    _delete_rows(ids)
+    registry.current().forget([memory.pk for memory in memories])
+    _delete_rows(memories, message)
 
 
 @database.retried
-def _delete_rows(ids: list[int]) -> None:
-    Memory.objects.filter(pk__in=ids).delete()
+def _delete_rows(memories: list[Memory], message: str) -> None:
+    with database.atomic():
+        Memory.objects.filter(pk__in=[memory.pk for memory in memories]).delete()
+        if message:
+            history.note(memories, flag=history.DELETION, message=message)
