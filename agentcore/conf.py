@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -92,7 +93,7 @@ def _are_lives(value: Any) -> bool:
 
 def _setting(default: Any, rule: Rule) -> Any:
     if isinstance(default, dict | list):
-        return field(default_factory=default.copy, metadata={"rule": rule})
+        return field(default_factory=partial(deepcopy, default), metadata={"rule": rule})
     return field(default=default, metadata={"rule": rule})
 
 

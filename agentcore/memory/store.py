@@ -36,8 +36,7 @@ def keep(owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
         return []
     with database.atomic():
         known = _known(rows)
-        # In one order, so that two who tell the same wait for each other and do not lock each other out.
-        fresh = [rows[digest] for digest in sorted(rows) if digest not in known]
+        fresh = [row for digest, row in rows.items() if digest not in known]
         # Somebody may have stored one since: that one stays, and is counted below.
         Memory.objects.bulk_create(fresh, ignore_conflicts=True)
         stored = {**known, **_known([row.digest for row in fresh])} if fresh else known
@@ -70,7 +69,10 @@ def checked(kind: Any, text: Any, data: Any) -> tuple[str, str, dict[str, Any]]:
 def expiry(kind: str, now: datetime) -> datetime | None:
     """Return when a memory of that kind, told now, is over; None is never."""
     life: timedelta | None = settings.MEMORY["expires_in"][kind]
-    return None if life is None else now + life
+    try:
+        return None if life is None else now + life
+    except OverflowError:  # timedelta.max is never, as for approvals
+        return None
 
 
 def _checked_data(kind: str, data: Any) -> dict[str, Any]:
