@@ -38,8 +38,8 @@ class Extractor(Protocol):
 
 
 # A name goes on over words that begin with a capital. Only the words before it are read without regard to case.
-_NAME = r"(?P<value>[^\W\d_][\w'’.-]*(?: [A-Z][\w'’.-]*){0,3})"
-_CALLED = r"(?P<value>[A-Z][\w'’.-]*(?: [A-Z][\w'’.-]*){0,3})"
+_NAME = r"(?P<value>[^\W\d_][\w'’-]*(?: [A-Z][\w'’-]*){0,3})"
+_CALLED = r"(?P<value>[A-Z][\w'’-]*(?: [A-Z][\w'’-]*){0,3})"
 _VALUE = r"(?P<value>[^.,;:!?\n]{1,80})"
 _NUMBER = r"#?(?P<value>[A-Za-z]{0,8}[-_]?\d[\w-]{0,30})"
 _THING = r"(?P<type>order|ticket|invoice|booking|reservation|case|account|customer|contract)"
