@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import F
 
@@ -31,18 +31,18 @@ def keep(owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
     if owner.is_nobody:
         raise InvalidInput("A memory needs a user or a session to belong to.")
     now = clock.now()
-    rows = {row.digest: row for row in (_row(owner, item, source, now) for item in items)}
-    if not rows:
+    told = {one.row.digest: one for one in (_told(owner, item, source, now) for item in items)}
+    if not told:
         return []
-    with database.atomic():
-        known = _known(rows)
-        fresh = [row for digest, row in rows.items() if digest not in known]
-        # Somebody may have stored one since: that one stays, and is counted below.
-        Memory.objects.bulk_create(fresh, ignore_conflicts=True)
-        stored = {**known, **_known([row.digest for row in fresh])} if fresh else known
-        return [
-            _counted(rows[digest], stored[digest], was_known=digest in known) for digest in rows if digest in stored
-        ]
+    known = _known(told)
+    fresh = [one.row for digest, one in told.items() if digest not in known]
+    # Somebody may have stored one since: that one stays, and is counted below. By itself: whoever waits here for
+    # another's row shares a lock on it, and two that would change it next would lock each other out.
+    Memory.objects.bulk_create(fresh, ignore_conflicts=True)
+    stored = {**known, **_known([row.digest for row in fresh])} if fresh else known
+    return [
+        _counted(one, stored[digest], was_known=digest in known) for digest, one in told.items() if digest in stored
+    ]
 
 
 def digest_of(scope: str, kind: str, text: str, data: Any) -> str:
@@ -90,11 +90,16 @@ def _checked_data(kind: str, data: Any) -> dict[str, Any]:
     return plain
 
 
-def _row(owner: Owner, item: Item, source: Source, now: datetime) -> Memory:
+class _Told(NamedTuple):
+    row: Memory
+    scope: str
+
+
+def _told(owner: Owner, item: Item, source: Source, now: datetime) -> _Told:
     kind, text, data = checked(item.kind, item.text, item.data)
     stays = owner.session_pk is not None and (item.stays_here or owner.user_id is None)
     scope = session_scope(owner.session_id) if stays else user_scope(owner.user_key)
-    return Memory(
+    row = Memory(
         user_id=owner.user_id,
         user_key=owner.user_key,
         user_name=owner.user_name,
@@ -111,36 +116,42 @@ def _row(owner: Owner, item: Item, source: Source, now: datetime) -> Memory:
         seen_at=now,
         expires_at=expiry(kind, now),
     )
+    return _Told(row, scope)
 
 
 def _known(digests: Iterable[str]) -> dict[str, Memory]:
-    # The session is not read: its id is in the scope, which the caller knows.
-    rows = Memory.objects.select_related("session").select_for_update(of=("self",)).filter(digest__in=list(digests))
-    return {row.digest: row for row in rows.order_by("digest")}
+    return {row.digest: row for row in Memory.objects.filter(digest__in=list(digests))}
 
 
-def _counted(told: Memory, stored: Memory, *, was_known: bool) -> Kept:
+def _counted(one: _Told, stored: Memory, *, was_known: bool) -> Kept:
     """Count a memory that was there before, also one that another job stored a moment ago."""
-    is_ours = not was_known and stored.execution_id == told.execution_id and stored.seen_at == told.seen_at
+    told = one.row
+    is_ours = not was_known and stored.created_at == told.created_at
     # Any: values of several types under the names of fields.
-    kept: dict[str, Any] = {"id": stored.pk, "kind": stored.kind, "scope": stored.scope}
+    kept: dict[str, Any] = {"id": stored.pk, "kind": stored.kind, "scope": one.scope}
     if is_ours:
         return Kept(**kept, text=told.text, is_new=True)
     if told.execution_id is not None and stored.execution_id == told.execution_id:
         return Kept(**kept, text=stored.text, is_new=False)
-    text, data = (told.text, _merged(stored, told)) if _is_by_name(told.kind) else (stored.text, stored.data)
-    Memory.objects.filter(pk=stored.pk).update(
-        count=F("count") + 1,
-        text=text,
-        data=data,
-        agent_id=told.agent_id,
-        execution_id=told.execution_id,
-        told_in=told.told_in,
-        seen_at=told.seen_at,
-        updated_at=told.updated_at,
-        expires_at=told.expires_at,
-    )
+    with database.atomic():
+        Memory.objects.filter(pk=stored.pk).update(
+            count=F("count") + 1,
+            agent_id=told.agent_id,
+            execution_id=told.execution_id,
+            told_in=told.told_in,
+            seen_at=told.seen_at,
+            updated_at=told.updated_at,
+            expires_at=told.expires_at,
+        )
+        text = _taken_over(told, stored.pk) if _is_by_name(told.kind) else stored.text
     return Kept(**kept, text=text, is_new=False, is_changed=text != stored.text)
+
+
+def _taken_over(told: Memory, pk: int) -> str:
+    """Let what is told of a thing or under a key replace what was; its row is locked by the write before."""
+    data = Memory.objects.values_list("data", flat=True).get(pk=pk)
+    Memory.objects.filter(pk=pk).update(text=told.text, data=_merged(told, data))
+    return told.text
 
 
 def _is_by_name(kind: str) -> bool:
@@ -148,10 +159,10 @@ def _is_by_name(kind: str) -> bool:
     return kind in (MemoryKind.ENTITY, MemoryKind.WORKING_MEMORY)
 
 
-def _merged(stored: Memory, told: Memory) -> dict[str, Any]:
+def _merged(told: Memory, known: dict[str, Any]) -> dict[str, Any]:
     if told.kind != MemoryKind.ENTITY:
         return dict(told.data)
-    attributes = {**(stored.data.get("attributes") or {}), **(told.data.get("attributes") or {})}
+    attributes = {**(known.get("attributes") or {}), **(told.data.get("attributes") or {})}
     return {**told.data, "attributes": attributes} if attributes else dict(told.data)
 
 
