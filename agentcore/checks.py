@@ -8,16 +8,19 @@ from typing import Any
 from celery import current_app
 from django.apps import apps
 from django.conf import settings as django_settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connections
 
-from agentcore import conf
+from agentcore import conf, database
 from agentcore.agents.registry import registry
 from agentcore.approvals import policy
 from agentcore.drivers import registry as drivers
 from agentcore.exceptions import ConfigurationError
 from agentcore.memory import registry as memory
+from agentcore.models import Vector
 from agentcore.providers import registry as providers
 from agentcore.vectors import registry as vectors
+from agentcore.vectors import sources
 
 REQUIRED_APPS = ("channels", "rest_framework", "django_filters", "drf_spectacular")
 # Its agent is there as soon as a project's tests are imported; its model is installed by each test.
@@ -41,6 +44,14 @@ def check_agents(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
 def check_services(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """What works on a developer's machine and bites in production."""
     return [*_sqlite(), *_broker(), *_channel_layer(), *_cache()]
+
+
+@register("agentcore", Tags.database)
+def check_vectors(app_configs: Any = None, databases: Any = None, **_: Any) -> list[CheckMessage]:
+    """The vectors that the present embedder cannot be compared with. It reads the database, if it may."""
+    if database.alias() not in (databases or ()) or conf.problems(getattr(django_settings, "AGENTCORE", {})):
+        return []
+    return [] if vectors.problems() else list(_foreign_vectors())
 
 
 def _apps() -> Iterator[CheckMessage]:
@@ -77,6 +88,21 @@ def _memory() -> Iterator[CheckMessage]:
         yield Error(problem, id="agentcore.E030")
 
 
+def _foreign_vectors() -> Iterator[CheckMessage]:
+    if Vector._meta.db_table not in connections[database.alias()].introspection.table_names():
+        return
+    present = vectors.embedder().id
+    for source in sources.registered():
+        others = sorted({kind.embedder for kind in vectors.index().kinds(source.collection)} - {present})
+        if others:
+            yield Warning(
+                f"The collection {source.collection!r} holds vectors of {', '.join(others)}; EMBEDDER is {present}: "
+                "they are left out of every search.",
+                hint="Run agentcore_reembed.",
+                id="agentcore.W013",
+            )
+
+
 def _time_zone() -> Iterator[CheckMessage]:
     if not django_settings.USE_TZ:
         yield Error("agentcore needs USE_TZ = True: it stores times in UTC.", id="agentcore.E003")
@@ -110,9 +136,9 @@ def _drivers() -> Iterator[CheckMessage]:
 
 
 def _sqlite() -> Iterator[CheckMessage]:
-    for alias, database in django_settings.DATABASES.items():
-        options = database.get("OPTIONS", {})
-        if database.get("ENGINE") == SQLITE and options.get("transaction_mode") != "IMMEDIATE":
+    for alias, entry in django_settings.DATABASES.items():
+        options = entry.get("OPTIONS", {})
+        if entry.get("ENGINE") == SQLITE and options.get("transaction_mode") != "IMMEDIATE":
             yield Warning(
                 f"The SQLite database {alias!r} does not begin transactions as IMMEDIATE: "
                 "two writers at once meet 'database is locked'.",

@@ -139,6 +139,7 @@ class Settings:
     MAX_INPUT_BYTES: int = _setting(262_144, COUNT)
     MAX_EVENT_BYTES: int = _setting(65_536, COUNT)
     MAX_ARGUMENT_BYTES: int = _setting(1_048_576, COUNT)
+    MAX_DOCUMENT_BYTES: int = _setting(10_485_760, COUNT)
     MAX_RESULT_CHARS: int = _setting(20_000, COUNT)
     CONTEXT_TOKENS: int = _setting(100_000, COUNT)
     LEASE_SECONDS: float = _setting(60, SECONDS)

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from agentcore import AgentError, TurnState, runtime
 from agentcore.agents.definition import AgentDefinition
+from agentcore.engine import citing
 from agentcore.exceptions import NotFound
 from agentcore.models import DECIDE_PERMISSION, AgentContext, AgentSession, ToolApproval, ToolCall, UserQuestion
 from agentcore.tools.masking import mask
@@ -113,6 +114,7 @@ class Turn:
     execution_id: str = ""
     message: str = ""
     parts: tuple[Part, ...] = ()
+    citations: tuple[str, ...] = ()
     state: str = TurnState.QUEUED
     word: str = TURN_WORDS[TurnState.QUEUED]
     is_active: bool = True
@@ -259,21 +261,30 @@ def _words() -> str:
 
 
 def _turns(session: AgentSession) -> list[Turn]:
-    """Return the session's last turns, oldest first: six queries, whatever their number."""
+    """Return the session's last turns, oldest first: at most seven queries, whatever their number."""
     rows = AgentContext.objects.present().filter(session=session).order_by("-pk")
     rows = rows.prefetch_related("steps__tool_calls__approvals__decisions", "steps__tool_calls__question")
-    return [_turn(row) for row in reversed(rows[:MAX_TURNS])]
+    shown = list(rows[:MAX_TURNS])
+    looked_up = [row.pk for row in shown if row.enable_rag]
+    found = citing.retrieved_for(looked_up) if looked_up else {}
+    return [_turn(row, found.get(row.pk, [])) for row in reversed(shown)]
 
 
-def _turn(row: AgentContext) -> Turn:
+def _turn(row: AgentContext, retrieved: list[dict[str, Any]]) -> Turn:
     return Turn(
         execution_id=str(row.execution_id),
         message=row.input.get("content", ""),
         parts=tuple(_parts(row)),
+        citations=tuple(dict.fromkeys(_cited(item) for item in retrieved)),
         state=row.state,
         word=_turn_word(row),
         is_active=row.is_active,
     )
+
+
+def _cited(item: dict[str, Any]) -> str:
+    """Return where a passage stands, as the script writes it too."""
+    return " › ".join(part for part in (item["title"], item["heading"]) if part) + f" ({item['source']})"
 
 
 def _turn_word(row: AgentContext) -> str:

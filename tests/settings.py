@@ -2,6 +2,7 @@
 
 AGENTCORE_TEST_DB      sqlite (default), postgres or mariadb; PGHOST and the like, MYSQL_HOST and the like say where
 AGENTCORE_TEST_NAME    an existing database to use as it is: for child processes of a test, which hands on its own
+AGENTCORE_TEST_PGVECTOR  set it when the PostgreSQL has the extension `vector`
 REDIS_URL              a Redis for the tests that want one
 """
 
@@ -78,6 +79,8 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "agentcore",
 ]
+if TEST_DB == "postgres" and os.environ.get("AGENTCORE_TEST_PGVECTOR"):
+    INSTALLED_APPS.append("agentcore.vectors.pgvector")
 
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",

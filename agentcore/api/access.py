@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
+from agentcore.api import parsing
 from agentcore.api.errors import absent
 from agentcore.exceptions import PermissionDenied
-from agentcore.models import AgentContext, AgentSession
+from agentcore.models import AgentContext, AgentSession, Document
 from agentcore.turns.sessions import SESSION_ID
 
 
@@ -36,6 +37,28 @@ def turn_to_change(user: Any, execution_id: str, *, permission: str) -> AgentCon
     turn = _only_turn(AgentContext.objects.present(), execution_id)
     session_to_change(user, turn.session.session_id, permission=permission)
     return turn
+
+
+def require_documents(user: Any, action: str) -> None:
+    """Raise NotFound for who may not see documents, PermissionDenied for who may see them and not do `action`."""
+    permission = f"agentcore.{action}_document"
+    if user.has_perm(permission):
+        return
+    if user.has_perm("agentcore.view_document"):
+        raise PermissionDenied(f"You may not {action} documents.", permission=permission)
+    raise absent()
+
+
+def document_for(user: Any, id: str, action: str) -> Document:
+    """Return a document that `user` may view or delete; raise NotFound, or PermissionDenied as above."""
+    require_documents(user, action)
+    number = parsing.find_number(id)
+    if number is None or number > parsing.MAX_ID:
+        raise absent()
+    document: Document | None = Document.objects.filter(pk=number).defer("text").first()
+    if document is None:
+        raise absent()
+    return document
 
 
 def _only_turn(turns: Any, execution_id: str) -> AgentContext:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from agentcore.api import agents, approvals, events, health, memories, metrics, schema, sessions, turns
+from agentcore.api import agents, approvals, events, health, knowledge, memories, metrics, schema, sessions, turns
 
 app_name = "agentcore_api"
 
@@ -28,6 +28,8 @@ urlpatterns = [
     path("memory/export/", memories.MemoryExport.as_view(), name="memory-export"),
     path("memory/search/", memories.MemorySearch.as_view(), name="memory-search"),
     path("memory/<str:memory_id>/", memories.MemoryDetail.as_view(), name="memory-detail"),
+    path("knowledge/", knowledge.DocumentList.as_view(), name="document-list"),
+    path("knowledge/<str:id>/", knowledge.DocumentDetail.as_view(), name="document-detail"),
     path("health/", health.Health.as_view(), name="health"),
     path("metrics/", metrics.Metrics.as_view(), name="metrics"),
     path("schema/", schema.Schema.as_view(), name="schema"),

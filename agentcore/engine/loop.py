@@ -24,6 +24,7 @@ from agentcore.engine import (
     patience,
     recalling,
     remembering,
+    retrieving,
     streaming,
     tool_calls,
 )
@@ -113,6 +114,7 @@ def _run(work: Work) -> None:
     try:
         agent = _agent_of(work)
         recalling.recall(work)
+        retrieving.retrieve(work)
         conversation = Conversation(work)
         if work.pinned["driver"] != drivers.BUILT_IN:
             driving.run(work, conversation)

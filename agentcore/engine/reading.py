@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentcore import clock
+from agentcore.engine import citing
 from agentcore.engine.results import CallSummary, ExecutionResult, PendingApproval, StepSummary
 from agentcore.messages import Usage
 from agentcore.models import AgentContext, AgentStep, ToolApproval, ToolCall
@@ -14,7 +15,7 @@ from agentcore.turns.work import Work
 
 
 def result_of(turn: AgentContext) -> ExecutionResult:
-    """Return how a turn stands, with its steps and calls: three queries, whatever their number."""
+    """Return how a turn stands, with its steps and calls: at most four queries, whatever their number."""
     return _result(turn, steps_of(turn))
 
 
@@ -41,6 +42,7 @@ def _result(turn: AgentContext, steps: tuple[StepSummary, ...]) -> ExecutionResu
         duration=_duration(turn),
         completed_at=turn.completed_at,
         metadata=turn.metadata,
+        citations=citing.citations_of(turn, steps),
     )
 
 

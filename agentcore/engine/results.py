@@ -62,8 +62,23 @@ class StepSummary(_Value):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Citation(_Value):
+    """A passage of a document that the model was shown. `heading` holds the headings above it."""
+
+    document: int
+    title: str
+    source: str
+    heading: str
+    position: int
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExecutionResult(_Value):
-    """How a turn stands. `duration` is in seconds from its first claim to its end, or to now."""
+    """How a turn stands. `duration` is in seconds from its first claim to its end, or to now.
+
+    `citations` are the passages of the knowledge base that the model was shown, in the order they were found.
+    """
 
     execution_id: str
     session_id: str
@@ -78,6 +93,7 @@ class ExecutionResult(_Value):
     duration: float | None
     completed_at: datetime | None
     metadata: dict[str, Any]
+    citations: tuple[Citation, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

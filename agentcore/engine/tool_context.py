@@ -7,9 +7,10 @@ import copy
 import queue
 import threading
 from collections.abc import Iterator, MutableMapping
+from dataclasses import asdict
 from typing import Any
 
-from agentcore import canonical, clock, database
+from agentcore import canonical, clock, database, knowledge
 from agentcore.conf import settings
 from agentcore.events import kinds, log
 from agentcore.exceptions import Conflict, InvalidInput, TooLarge
@@ -122,10 +123,12 @@ def _write_event(work: Work, type: str, data: dict[str, Any]) -> None:
 def make(work: Work, call: ToolCall, *, memory: WorkingMemory, inbox: EventInbox | None = None) -> ToolContext:
     """Return the context of one attempt at a call."""
     turn = work.turn
+    # Named here and not by the model: whose documents are searched is no argument of a call.
+    agent = turn.agent.name
     return ToolContext(
         execution_id=str(turn.execution_id),
         session_id=turn.session.session_id,
-        agent=turn.agent.name,
+        agent=agent,
         call_id=call.call_id,
         find_user=lambda: turn.user,
         approved_by=_approvers(call) if call.needs_approval else (),
@@ -133,6 +136,7 @@ def make(work: Work, call: ToolCall, *, memory: WorkingMemory, inbox: EventInbox
         is_cancelled=CancelCheck(work),
         send=inbox.send if inbox else None,
         working_memory=memory,
+        search=lambda query, limit: [asdict(found) for found in knowledge.retrieve(agent, query, limit)],
     )
 
 

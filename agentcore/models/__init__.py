@@ -10,6 +10,7 @@ from agentcore.models.approvals import (
 )
 from agentcore.models.base import owner_fields
 from agentcore.models.events import SessionEvent
+from agentcore.models.knowledge import SHARED, Chunk, Document
 from agentcore.models.memory import Memory, MemoryKind, Owner, Shown
 from agentcore.models.metrics import MetricsSum, MetricsWindow
 from agentcore.models.overrides import ToolOverride
@@ -23,6 +24,7 @@ from agentcore.models.workers import WorkerHeartbeat
 
 __all__ = [
     "DECIDE_PERMISSION",
+    "SHARED",
     "VIEW_PERMISSION",
     "Agent",
     "AgentContext",
@@ -31,7 +33,9 @@ __all__ = [
     "AgentStep",
     "ApprovalDecision",
     "ApprovalLink",
+    "Chunk",
     "ContextEntry",
+    "Document",
     "EntryKind",
     "Memory",
     "MemoryKind",

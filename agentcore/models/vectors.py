@@ -16,7 +16,6 @@ class Vector(Record):
     collection = models.CharField(max_length=64)
     item = models.BigIntegerField()
     space = models.UUIDField(editable=False)
-    scope = models.CharField(max_length=255)
     embedder = models.CharField(max_length=128)
     dimension = models.PositiveIntegerField()
     data = models.BinaryField()

@@ -31,6 +31,7 @@ class ToolContext:
         is_cancelled: Callable[[], bool] = lambda: False,
         send: Callable[[str, dict[str, Any]], None] | None = None,
         working_memory: MutableMapping[str, Any] | None = None,
+        search: Callable[[str, int], list[dict[str, Any]]] | None = None,
     ) -> None:
         self.execution_id = execution_id
         self.session_id = session_id
@@ -44,6 +45,7 @@ class ToolContext:
         self._metadata = dict(metadata or {})
         self._is_cancelled = is_cancelled
         self._send = send
+        self._search = search
         self._has_ended = False
 
     @classmethod
@@ -85,6 +87,14 @@ class ToolContext:
             self.emitted.append((type, payload))
         else:
             self._send(type, payload)
+
+    def search_knowledge(self, query: str, limit: int = 5) -> list[dict[str, Any]]:
+        """Return at most `limit` passages of the agent's documents and the shared ones, best first.
+
+        Each has `document, title, source, heading, position, text, score`. It is for a sync tool; an async one calls
+        it by `asyncio.to_thread`. Raises EmbedderFailed. A context for testing without `search` finds nothing.
+        """
+        return self._search(query, limit) if self._search is not None else []
 
     def end(self) -> None:
         """Let the context emit nothing more. The runtime calls it when the call is over."""

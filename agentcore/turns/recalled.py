@@ -26,6 +26,7 @@ class Entry(NamedTuple):
 @as_one
 def record(work: Work, entries: Sequence[Entry], *, type: EventType, **told: Any) -> None:
     """Store what was found and tell it, with `told` as the event's data; that nothing was found is told too."""
+    known = work.recalled
     with log.in_one_go(work.turn.session) as journal:
         rows = [
             ContextEntry(
@@ -42,7 +43,7 @@ def record(work: Work, entries: Sequence[Entry], *, type: EventType, **told: Any
         lifecycle.advance(journal, work.turn, work.lease, TurnState.THINKING, reason="recalled")
         journal.write(lambda: statements.insert(rows))
         journal.append(type, execution_id=work.turn.execution_id, **told)
-    work.recalled.extend((row.kind, row.value) for row in rows)
+    known.extend((row.kind, row.value) for row in rows)
 
 
 def was_told(work: Work, type: EventType) -> bool:

@@ -123,6 +123,9 @@ class VectorIndex(ABC):
     def kinds(self, collection: str) -> list[Kind]:
         """Return the kinds of vectors that the collection holds."""
 
+    def prepare(self, kind: Kind) -> None:  # noqa: B027 - most have nothing to prepare
+        """Make ready for searches of this kind, once many vectors are there. It may take long."""
+
 
 def checked_id(embedder: Any) -> str:
     """Return an embedder's id; raise ConfigurationError unless it is text of 1 to 128 characters."""

@@ -1,4 +1,4 @@
-"""The research agent: finds what the shop's own notes say about a topic, for the writing agent to write about."""
+"""The research agent: finds what the shop's notes, and the documents it was given, say about a topic."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ Topic = Annotated[str, Field(description="What to find out about, in a few words
 @agent(
     name="research-agent",
     description="Research agent that finds information for others to write about",
+    enable_rag=True,
     system_prompt=(
-        "You research a topic in the notes of a small shop. Search them, and answer with the findings alone, one "
-        "sentence each. Add nothing that no note says; if there is nothing, say so."
+        "You research a topic in the notes of a small shop and in the documents that you are shown. Answer with the "
+        "findings alone, one sentence each, and name the document that says it. Add nothing that is not there; if "
+        "there is nothing, say so."
     ),
 )
 class ResearchAgent:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +14,12 @@ from django.test import override_settings
 
 from agentcore import vectors
 from agentcore.vectors import Embedding, Hit, Item, Kind, VectorIndex
+from tests.redis_database import own_redis_database
 
 pytestmark = pytest.mark.django_db
 
-INDEXES = ("exact", "pgvector")
+INDEXES = ("exact", "pgvector", pytest.param("worked out in the docs", marks=pytest.mark.services("redis")))
+PAGE = Path(__file__).parents[2] / "docs/how-to/external-vector-stores.md"
 COLLECTION = "things"
 
 
@@ -22,8 +27,23 @@ COLLECTION = "things"
 def index(request: pytest.FixtureRequest) -> Iterator[VectorIndex]:
     if request.param == "pgvector" and not apps.is_installed("agentcore.vectors.pgvector"):
         pytest.skip("needs a PostgreSQL that has pgvector: set AGENTCORE_TEST_PGVECTOR=1")
+    if request.param == "worked out in the docs":
+        yield from index_of_the_docs()
+        return
     with override_settings(AGENTCORE={"VECTOR_INDEX": request.param}):
         yield vectors.index()
+
+
+def index_of_the_docs() -> Iterator[VectorIndex]:
+    """The class that the docs work out, as it stands there."""
+    found = re.search(r"```python\n# shop/vectors.py\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert found
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+    with own_redis_database() as url, override_settings(AGENTCORE={"REDIS_URL": url}):
+        made = names["RedisIndex"]()
+        yield made
+        made._redis.close()
 
 
 def embedding(*values: float, embedder: str = "test:4") -> Embedding:

@@ -225,7 +225,7 @@ def test_a_turn_is_read_with_its_steps_and_calls(client, session, owner, scripte
     run_turns()
     answer = client.get(f"/api/turns/{turn.execution_id}/")
     assert answer.status_code == 200
-    assert list(answer.json()) == [*FIELDS, "steps"]
+    assert list(answer.json()) == [*FIELDS, "steps", "citations"]
     assert answer.json()["state"] == "completed"
     assert answer.json()["response"] == "Found."
     assert answer.json()["usage"] == {"input_tokens": 14, "output_tokens": 6}

@@ -201,3 +201,14 @@ def test_the_two_agents_can_be_run_by_a_command(capsys):
     assert LED_NOTE in found
     assert "LED bulbs\n\n" in written
     assert LED_NOTE in written
+
+
+def test_the_research_agent_cites_this_projects_own_docs(customer):
+    quickstart = import_module("project.management.commands.quickstart")
+    quickstart.ingest_docs()
+    research = runtime.execute("research-agent", "What does agentcore_verify check?", user=customer)
+    assert research.state == TurnState.COMPLETED
+    assert "docs/" in research.response
+    assert "says:" in research.response
+    assert {item.source.split("/")[0] for item in research.citations} == {"docs"}
+    assert len(research.citations) == 5

@@ -11,7 +11,8 @@ from rest_framework import serializers
 from agentcore.api.operations import StoredError
 from agentcore.api.parsing import Body, Json, JsonObject, Text
 from agentcore.api.serializers.agents import RevisionSerializer
-from agentcore.engine import reading
+from agentcore.engine import citing, reading
+from agentcore.engine.results import StepSummary
 from agentcore.models import AgentContext, ToolApproval
 
 
@@ -64,6 +65,17 @@ class StepSerializer(serializers.Serializer[Any]):
     )
 
 
+class CitationSerializer(serializers.Serializer[Any]):
+    """A passage of the knowledge base that the model was shown. `document` is its id in the knowledge base."""
+
+    document = serializers.IntegerField(read_only=True)
+    title = serializers.CharField(read_only=True)
+    source = serializers.CharField(read_only=True)  # type: ignore[assignment]  # the field, not the option
+    heading = serializers.CharField(read_only=True)
+    position = serializers.IntegerField(read_only=True)
+    score = serializers.FloatField(read_only=True)
+
+
 class TurnSerializer(serializers.ModelSerializer[AgentContext]):
     """One user message, worked to an end."""
 
@@ -106,17 +118,29 @@ class TurnSerializer(serializers.ModelSerializer[AgentContext]):
 
 
 class TurnDetailSerializer(TurnSerializer):
-    """A turn with its steps and their calls."""
+    """A turn with its steps and their calls, and what the model was shown of the knowledge base."""
 
     steps = serializers.SerializerMethodField()
+    citations = serializers.SerializerMethodField()
+    _read: tuple[StepSummary, ...] | None = None
 
     class Meta(TurnSerializer.Meta):
-        fields = (*TurnSerializer.Meta.fields, "steps")
+        fields = (*TurnSerializer.Meta.fields, "steps", "citations")
         read_only_fields = fields
 
     @extend_schema_field(StepSerializer(many=True))
     def get_steps(self, turn: AgentContext) -> Any:
-        return StepSerializer(reading.steps_of(turn), many=True).data
+        return StepSerializer(self._steps(turn), many=True).data
+
+    @extend_schema_field(CitationSerializer(many=True))
+    def get_citations(self, turn: AgentContext) -> Any:
+        return CitationSerializer(citing.citations_of(turn, self._steps(turn)), many=True).data
+
+    def _steps(self, turn: AgentContext) -> tuple[StepSummary, ...]:
+        """Return the steps, read once for both."""
+        if self._read is None:
+            self._read = reading.steps_of(turn)
+        return self._read
 
 
 @extend_schema_field(

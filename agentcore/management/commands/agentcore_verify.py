@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from agentcore.approvals import invariants
+from agentcore.management.progress import Bar
 from agentcore.models import AgentSession
-
-BAR_WIDTH = 40
 
 
 class Command(BaseCommand):
@@ -31,17 +29,10 @@ class Command(BaseCommand):
         self.stdout.write(self.style.SUCCESS(f"{sessions.count()} sessions checked, nothing is wrong."))
 
     def _check(self, sessions: Any) -> int:
-        total, found = sessions.count(), 0
-        for number, session in enumerate(sessions.iterator(chunk_size=200), start=1):
+        bar, found = Bar(self.stderr, sessions.count()), 0
+        for session in sessions.iterator(chunk_size=200):
             for problem in invariants.problems(session):
                 found += 1
                 self.stdout.write(f"{session.session_id}: {problem}")
-            self._show_progress(number, total)
+            bar.advance()
         return found
-
-    def _show_progress(self, number: int, total: int) -> None:
-        if not sys.stderr.isatty():
-            return
-        filled = BAR_WIDTH * number // total
-        end = "\n" if number == total else ""
-        self.stderr.write(f"\r[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {number}/{total}", ending=end)

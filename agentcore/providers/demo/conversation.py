@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentcore.messages import Message, ToolRequest
 from agentcore.providers.demo import outcomes, phrasing, words
 from agentcore.providers.demo.outcomes import Outcome
+
+# What the runtime puts before the passages that it found.
+FOUND = re.compile(r"^Found in the knowledge base[^\n]*:\n(\[.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,15 @@ class Wish:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Passage:
+    """A passage of the knowledge base that stands in the instructions, as data."""
+
+    title: str
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Conversation:
     """A request's messages, read. `earlier` are the user's texts before the wish, the newest first."""
 
@@ -48,6 +61,7 @@ class Conversation:
     earlier: Sequence[str]
     records: Sequence[Record]
     knowledge: Sequence[str]
+    passages: Sequence[Passage]
     calls_made: int
 
     @property
@@ -66,14 +80,28 @@ def read(messages: Sequence[Message]) -> Conversation:
     spoken = [index for index, message in enumerate(messages) if message.role == "user"]
     last = spoken[-1] if spoken else -1
     wish = _read_wish(messages, spoken)
+    told = [message.content for message in messages if message.role == "system" and message.content]
     texts = [messages[index].content or "" for index in reversed(spoken)]
     return Conversation(
         wish=wish,
         earlier=[text for text in texts[1:] if text not in wish.texts],
         records=_read_records(messages, since=last),
-        knowledge=[message.content for message in messages if message.role == "system" and message.content],
+        knowledge=[FOUND.sub("", text) for text in told],
+        passages=[passage for text in told for passage in _read_passages(text)],
         calls_made=_last_call_number(messages),
     )
+
+
+def _read_passages(text: str) -> Iterator[Passage]:
+    found = FOUND.search(text)
+    try:
+        entries = json.loads(found[1]) if found else []
+    except ValueError:
+        # Cut, for want of room.
+        return
+    for entry in entries:
+        if isinstance(entry, dict):
+            yield Passage(**{name: str(entry.get(name, "")) for name in ("title", "source", "text")})
 
 
 def _read_wish(messages: Sequence[Message], spoken: Sequence[int]) -> Wish:

@@ -43,6 +43,11 @@ def recall(sentence: str) -> str:
     return f"From what I have been told: {sentence}"
 
 
+def cite(sentence: str, *, title: str, source: str) -> str:
+    plain = " ".join(re.sub(r"[*`|]", " ", sentence).split())
+    return f"“{title}” ({source}) says: {plain}"
+
+
 def ask_for(tool: ToolSpec, labels: Sequence[str]) -> str:
     return f"To {_task(tool)}, {_ask(labels)}"
 

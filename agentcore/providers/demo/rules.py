@@ -59,7 +59,7 @@ class _Rules:
         if goal is None and self.conversation.made_now:
             return Say(text=self._report(self.conversation.made_now[-1], question=self.conversation.wish.texts[0]))
         if goal is None:
-            return self._converse() or self._remember() or self._search() or self._give_up()
+            return self._converse() or self._remember() or self._cite() or self._search() or self._give_up()
         return self._look_up(goal) if intents.is_reading(goal) else self._act(goal)
 
     def _goal(self) -> ToolSpec | None:
@@ -209,6 +209,18 @@ class _Rules:
         enough = min(MIN_SHARED_WORDS, len(asked))
         is_known = bool(asked) and len(asked & set(words.meanings(best))) >= enough
         return Say(text=phrasing.recall(best)) if is_known else None
+
+    def _cite(self) -> Say | None:
+        """Answer by the sentence of the knowledge base that shares most with the question, and say where it stands."""
+        asked = set(words.meanings(self.conversation.wish.texts[0]))
+        found = [(part, one) for one in self.conversation.passages for part in words.sentences(one.text)]
+        best = max(found, key=lambda item: len(asked & set(words.meanings(item[0]))), default=None)
+        if best is None:
+            return None
+        part, passage = best
+        shared = len(asked & set(words.meanings(part)))
+        is_known = shared >= MIN_SHARED_WORDS and shared * 2 >= len(asked)
+        return Say(text=phrasing.cite(part, title=passage.title, source=passage.source)) if is_known else None
 
     def _report(self, record: Record, *, question: str) -> str:
         tool = self.toolbox.find(record.tool)

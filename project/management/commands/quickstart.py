@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import io
 import json
 import logging
 import os
@@ -41,6 +42,7 @@ logger = logging.getLogger("project.quickstart")
 # Any: what the module stands for is chosen at run time.
 reactor: Any = installed_reactor
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 HOST = "127.0.0.1"
 TICK_SECONDS = 3.0
 # What is not done by then goes on at the next start; what hangs does not hold up the end.
@@ -68,6 +70,7 @@ class Command(BaseCommand):
         ):
             call_command("migrate", interactive=False, verbosity=0, stdout=self.stderr)
             users = [make_customer(), make_reviewer()]
+            ingest_docs()
             close_old_connections()
             listen(listener)
             reactor.callWhenRunning(stop.look)
@@ -103,6 +106,16 @@ class Command(BaseCommand):
         self.stdout.flush()
         if opens_browser and has_display():
             webbrowser.open(url)
+
+
+def ingest_docs() -> None:
+    """Give the research agent this project's own documentation, as far as it changed since the last start."""
+    if not DOCS.is_dir():
+        return
+    try:
+        call_command("agentcore_ingest", DOCS, agent="research-agent", stdout=io.StringIO())
+    except CommandError as problem:
+        logger.warning("Some of the documentation was not ingested: %s", problem)
 
 
 def port_number(text: str) -> int:

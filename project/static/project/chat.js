@@ -169,6 +169,7 @@
     "agent.state.changed": (turn, data) => showState(turn, data.new),
     message: (turn, data) => say(turn, data.step, (data.message || {}).content),
     "agent.step.failed": (turn, data) => cutText(turn, data.step),
+    "agent.rag.executed": (turn, data) => cite(turn, data.results || []),
     "agent.input.requested": (turn, data) => sayOnce(turn, "question", data.call_id, data.question),
     "agent.input.received": (turn, data) => sayOnce(turn, "answer", data.call_id, data.answer),
     "tool.approval.requested": (turn, data) => showCall(turn, data, { status: "waiting", arguments: data.arguments, review: data.approval_id }),
@@ -278,6 +279,14 @@
     bubble.className = kind === "answer" ? "bubble bubble--user plain" : "bubble plain";
     bubble.dataset[kind] = callId;
     parts.append(bubble);
+  }
+
+  function cite(turn, results) {
+    const cited = results.map((one) => `${[one.title, one.heading].filter(Boolean).join(" › ")} (${one.source})`);
+    const items = [...new Set(cited)].map((text) => element("li", text));
+    items.forEach((item) => item.classList.add("plain"));
+    partOf(turn, "sources").replaceChildren(...items);
+    partOf(turn, "citations").hidden = items.length === 0;
   }
 
   function say(turn, step, said) {
