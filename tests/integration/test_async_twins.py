@@ -131,7 +131,7 @@ async def test_a_twin_does_what_its_verb_does(scripted, reviewer):
     assert (await runtime.await_(waiting.execution_id, timeout=1)).response == "Paid."
     assert (await runtime.aarchive(session.session_id)).status == "archived"
     assert (await runtime.ahealth())["status"] in ("healthy", "degraded")
-    assert set(await runtime.atick()) == {"taken_over", "sent_again", "expired", "reminded", "unroutable"}
+    assert set(await runtime.atick()) == {"taken_over", "sent_again", "expired", "reminded", "unroutable", "forgotten"}
     assert await runtime.ashutdown(1) is True
     await in_thread(assert_invariants)()
 
