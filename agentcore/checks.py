@@ -16,6 +16,7 @@ from agentcore.agents.registry import registry
 from agentcore.approvals import policy
 from agentcore.drivers import registry as drivers
 from agentcore.exceptions import ConfigurationError
+from agentcore.memory import registry as memory
 from agentcore.models import Vector
 from agentcore.providers import registry as providers
 from agentcore.state import registry as state
@@ -31,7 +32,7 @@ SQLITE = "django.db.backends.sqlite3"
 @register("agentcore")
 def check_settings(app_configs: Any = None, **_: Any) -> list[CheckMessage]:
     """AGENTCORE, the apps and the settings of Django that agentcore needs."""
-    return [*_apps(), *_values(), *_policy(), *_vectors(), *_time_zone()]
+    return [*_apps(), *_values(), *_policy(), *_vectors(), *_memory(), *_time_zone()]
 
 
 @register("agentcore")
@@ -79,6 +80,13 @@ def _vectors() -> Iterator[CheckMessage]:
         return
     for problem in vectors.problems():
         yield Error(problem, id="agentcore.E005")
+
+
+def _memory() -> Iterator[CheckMessage]:
+    if conf.problems(getattr(django_settings, "AGENTCORE", {})):
+        return
+    if problem := memory.find_problem():
+        yield Error(problem, id="agentcore.E007")
 
 
 def _foreign_vectors() -> Iterator[CheckMessage]:

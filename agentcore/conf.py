@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from django.conf import settings as django_settings
@@ -45,6 +46,10 @@ MAPPING: Rule = (lambda value: isinstance(value, Mapping), "a dict")
 LISTING: Rule = (lambda value: isinstance(value, list | tuple), "a list")
 
 
+# The kinds that agentcore.models.MemoryKind has: nothing down here knows the models.
+MEMORY_KINDS = ("conversation", "entity", "fact", "working_memory", "event")
+
+
 def one_of(*allowed: str) -> Rule:
     return (lambda value: value in allowed, "one of " + ", ".join(repr(item) for item in allowed))
 
@@ -64,9 +69,31 @@ def per_minute() -> Rule:
     return (lambda value: is_met(value) and "per_minute" in value, f"{text}, with per_minute")
 
 
+def memory() -> Rule:
+    keys = {
+        "recall": COUNT,
+        "extractor": optional(TEXT),
+        "model": optional((lambda v: _is_text(v) and ":" in v, "'provider:model'")),
+        "expires_in": (_are_lives, ""),
+    }
+    return (
+        lambda value: isinstance(value, Mapping) and all(key in keys and keys[key][0](value[key]) for key in value),
+        "a dict with the keys recall (a whole number of at least 1), extractor (None, 'rules', 'model' or a dotted "
+        "path), model (None or 'provider:model') and expires_in (a dict of a timedelta above 0, or None, by the kinds "
+        f"{', '.join(MEMORY_KINDS)})",
+    )
+
+
+def _are_lives(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        kind in MEMORY_KINDS and (life is None or (isinstance(life, timedelta) and life > timedelta(0)))
+        for kind, life in value.items()
+    )
+
+
 def _setting(default: Any, rule: Rule) -> Any:
     if isinstance(default, dict | list):
-        return field(default_factory=default.copy, metadata={"rule": rule})
+        return field(default_factory=partial(deepcopy, default), metadata={"rule": rule})
     return field(default=default, metadata={"rule": rule})
 
 
@@ -85,6 +112,21 @@ class Settings:
     REDIS_URL: str | None = _setting(None, optional(TEXT))
     REDIS_PREFIX: str = _setting("agentcore:", (lambda v: isinstance(v, str), "a string"))
     MEMORY_BACKEND: str = _setting("buffer", TEXT)
+    MEMORY: dict[str, Any] = _setting(
+        {
+            "recall": 5,
+            "extractor": None,
+            "model": None,
+            "expires_in": {
+                "conversation": timedelta(days=90),
+                "entity": None,
+                "fact": None,
+                "working_memory": timedelta(days=30),
+                "event": timedelta(days=365),
+            },
+        },
+        memory(),
+    )
     EMBEDDER: str = _setting("hashing", TEXT)
     VECTOR_INDEX: str = _setting("exact", TEXT)
     MAX_STEPS: int = _setting(10, COUNT)
@@ -151,6 +193,12 @@ def load() -> Settings:
 def _completed(name: str, value: Any) -> Any:
     """Return a setting's value; a dict keeps the default of what it leaves out."""
     default = getattr(_DEFAULTS, name)
+    if not (isinstance(default, dict) and isinstance(value, Mapping)):
+        return value
+    return {**default, **{key: _over(default.get(key), item) for key, item in value.items()}}
+
+
+def _over(default: Any, value: Any) -> Any:
     return {**default, **value} if isinstance(default, dict) and isinstance(value, Mapping) else value
 
 

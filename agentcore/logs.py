@@ -22,6 +22,7 @@ LOGGERS = (
     "agentcore.events",
     "agentcore.health",
     "agentcore.leases",
+    "agentcore.memory",
     "agentcore.providers",
     "agentcore.resilience",
     "agentcore.signals",

@@ -1,4 +1,4 @@
-"""Where the demonstration site puts the chat, the API, the reviewers' pages and the admin."""
+"""Where the demonstration site puts the chat, the API, the reviewers' pages, the page of memories and the admin."""
 
 from django.contrib import admin
 from django.templatetags.static import static
@@ -11,6 +11,7 @@ urlpatterns = [
     path("", include("project.chat")),
     path("api/", include("agentcore.api.urls")),
     path("reviews/", include("agentcore.reviews.urls")),
+    path("memory/", include("agentcore.memories.urls")),
     path("admin/", admin.site.urls),
     path("accounts/", include("django.contrib.auth.urls")),
 ]

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from agentcore.api import agents, approvals, events, health, knowledge, metrics, schema, sessions, turns
+from agentcore.api import agents, approvals, events, health, knowledge, memories, metrics, schema, sessions, turns
 
 app_name = "agentcore_api"
 
@@ -24,6 +24,10 @@ urlpatterns = [
     path("approvals/<str:id>/approve/", approvals.ApprovalApprove.as_view(), name="approval-approve"),
     path("approvals/<str:id>/reject/", approvals.ApprovalReject.as_view(), name="approval-reject"),
     path("approvals/<str:id>/respond/", approvals.ApprovalRespond.as_view(), name="approval-respond"),
+    path("memory/", memories.MemoryList.as_view(), name="memory-list"),
+    path("memory/export/", memories.MemoryExport.as_view(), name="memory-export"),
+    path("memory/search/", memories.MemorySearch.as_view(), name="memory-search"),
+    path("memory/<str:memory_id>/", memories.MemoryDetail.as_view(), name="memory-detail"),
     path("knowledge/", knowledge.DocumentList.as_view(), name="document-list"),
     path("knowledge/<str:id>/", knowledge.DocumentDetail.as_view(), name="document-detail"),
     path("health/", health.Health.as_view(), name="health"),

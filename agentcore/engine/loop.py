@@ -22,6 +22,8 @@ from agentcore.engine import (
     limits,
     model_calls,
     patience,
+    recalling,
+    remembering,
     retrieving,
     streaming,
     tool_calls,
@@ -68,8 +70,10 @@ def run(execution_id: UUID | str, *, audience: Audience | None = None) -> bool:
 
 def go_on(work: Work) -> None:
     """Work on a turn that was claimed, until it ends or waits."""
-    with logs.about(work.lease.execution_id), draining.in_hand, leases.renewed(work.lease):
-        _settle(work)
+    with logs.about(work.lease.execution_id), draining.in_hand:
+        with leases.renewed(work.lease):
+            _settle(work)
+        remembering.remember(work)
 
 
 def _settle(work: Work) -> None:
@@ -109,6 +113,7 @@ def _run_or_cancel(work: Work) -> None:
 def _run(work: Work) -> None:
     try:
         agent = _agent_of(work)
+        recalling.recall(work)
         retrieving.retrieve(work)
         conversation = Conversation(work)
         if work.pinned["driver"] != drivers.BUILT_IN:

@@ -18,7 +18,7 @@ from agentcore.approvals import decisions, ending, reminders, routing
 from agentcore.conf import settings
 from agentcore.drivers.base import Driver
 from agentcore.drivers.registry import registry as drivers
-from agentcore.engine import access, draining, handlers, health, loop, metrics, reading, starting, twins
+from agentcore.engine import access, draining, handlers, health, loop, metrics, reading, remembering, starting, twins
 from agentcore.engine.following import TurnStream, follow
 from agentcore.engine.results import ExecutionResult, StreamChunk
 from agentcore.exceptions import Conflict
@@ -291,7 +291,8 @@ class AgentRuntime:
     def tick(self) -> dict[str, int]:
         """Do the periodic work once: recover, expire what nobody decided, remind, find what nobody may decide.
 
-        Sums up metrics and tidies, too; archives with AUTO_ARCHIVE, and with RETENTION_DAYS removes what is older.
+        Forgets memories whose time is over, sums up metrics and tidies, too; archives with AUTO_ARCHIVE, and with
+        RETENTION_DAYS removes what is older.
         """
         rate_limit.forget_old()
         done = {
@@ -299,6 +300,7 @@ class AgentRuntime:
             "expired": ending.expire_due(),
             "reminded": reminders.remind_due(),
             "unroutable": routing.look_again(),
+            "forgotten": remembering.forget_over(),
         }
         metrics.keep_up()
         return {**done, **self._keep()}

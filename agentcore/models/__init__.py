@@ -12,6 +12,7 @@ from agentcore.models.base import owner_fields
 from agentcore.models.erasures import Erasure
 from agentcore.models.events import SessionEvent
 from agentcore.models.knowledge import SHARED, Chunk, Document
+from agentcore.models.memory import Memory, MemoryKind, Owner, Shown
 from agentcore.models.metrics import MetricsSum, MetricsWindow
 from agentcore.models.overrides import ToolOverride
 from agentcore.models.questions import UserQuestion
@@ -38,10 +39,14 @@ __all__ = [
     "Document",
     "EntryKind",
     "Erasure",
+    "Memory",
+    "MemoryKind",
     "MetricsSum",
     "MetricsWindow",
+    "Owner",
     "RateCount",
     "SessionEvent",
+    "Shown",
     "ToolApproval",
     "ToolCall",
     "ToolOverride",

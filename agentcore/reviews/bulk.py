@@ -17,9 +17,10 @@ from agentcore.approvals import decisions, several
 from agentcore.approvals.verdicts import MAX_NOTE
 from agentcore.exceptions import AgentError
 from agentcore.models import ToolApproval
+from agentcore.pages import View
 from agentcore.reviews import deciding, filters, showing, waiting, words
 from agentcore.reviews.forms import StrictForm, TextField
-from agentcore.reviews.guards import View, guarded, posted
+from agentcore.reviews.guards import guarded, posted
 from agentcore.states import ApprovalKind, ApprovalStatus, Channel
 
 MAX_AT_ONCE = 200

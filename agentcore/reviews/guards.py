@@ -1,34 +1,28 @@
-"""What stands before every page here: log-in, CSRF, and headers against framing, caching and foreign scripts."""
+"""What stands before every page here: log-in, and what protects each page of agentcore's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
-from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.clickjacking import xframe_options_deny
-from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_http_methods
 
+from agentcore import pages
+from agentcore.pages import View
 from agentcore.reviews import filters
 
-POLICY_HEADER = "Content-Security-Policy"
 # In the address of a page: somebody was logged out when they decided.
 UNDECIDED = "undecided"
-
-View = Callable[..., HttpResponseBase]
 
 
 def guarded(view: View) -> View:
     """Protect a page by itself, whatever middleware the project has or lacks."""
-    return xframe_options_deny(never_cache(_with_policy(csrf_protect(_for_users(view)))))
+    return pages.protected(_for_users(view))
 
 
 def posted(view: View) -> View:
@@ -69,20 +63,3 @@ def _after_log_in(request: HttpRequest, **kwargs: Any) -> str:
     pairs = {UNDECIDED: "1", **({"in": here} if here and kwargs else {})}
     query = urlencode(pairs) if kwargs or not here else f"{here}&{urlencode(pairs)}"
     return f"{page_of(**kwargs)}?{query}"
-
-
-def _with_policy(view: View) -> View:
-    @wraps(view)
-    def guard(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        response = view(request, *args, **kwargs)
-        response.headers.setdefault(POLICY_HEADER, _policy())
-        return response
-
-    return guard
-
-
-def _policy() -> str:
-    """Allow scripts and styles from this site, and from where its static files are; nothing inline."""
-    static = urlsplit(settings.STATIC_URL or "")
-    sources = f"'self' {static.scheme or 'https'}://{static.netloc}" if static.netloc else "'self'"
-    return f"default-src {sources}; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"

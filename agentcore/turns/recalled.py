@@ -1,4 +1,4 @@
-"""What was looked up for a turn before its first step: entries of its context, and the event that tells it."""
+"""What was looked up for a turn before its first step, and what was kept of it after its end: entries and events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from agentcore import canonical
 from agentcore.events import log
 from agentcore.events.kinds import EventType
-from agentcore.models import ContextEntry, EntryKind, statements
+from agentcore.exceptions import LeaseLost
+from agentcore.models import AgentContext, ContextEntry, EntryKind, SessionEvent, statements
 from agentcore.states import TurnState
 from agentcore.turns import lifecycle
 from agentcore.turns.work import Work, as_one
@@ -43,3 +44,27 @@ def record(work: Work, entries: Sequence[Entry], *, type: EventType, **told: Any
         journal.write(lambda: statements.insert(rows))
         journal.append(type, execution_id=work.turn.execution_id, **told)
     known.extend((row.kind, row.value) for row in rows)
+
+
+def was_told(work: Work, type: EventType) -> bool:
+    """Say whether somebody who had the turn before told an event of that type of it."""
+    if work.is_first:
+        return False
+    told = SessionEvent.objects.filter(session_id=work.turn.session_id, turn_id=work.turn.execution_id, type=type)
+    return bool(told.exists())
+
+
+@as_one
+def tell_kept(work: Work, **told: Any) -> None:
+    """Tell what was kept of a turn that this worker completed; raise LeaseLost for another one."""
+    turn = work.turn
+    held = {"pk": turn.pk, "lease_token": work.lease.token, "state": TurnState.COMPLETED}
+
+    with log.in_one_go(turn.session) as journal:
+
+        def prove() -> None:
+            if not statements.update(AgentContext, held, updated_at=journal.now):
+                raise LeaseLost(f"Turn {turn.execution_id} was not completed by this worker.")
+
+        journal.write(prove)
+        journal.append(EventType.MEMORY_UPDATED, execution_id=turn.execution_id, **told)

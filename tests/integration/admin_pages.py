@@ -18,6 +18,7 @@ from agentcore.models import (
     AgentStep,
     ApprovalDecision,
     ContextEntry,
+    Memory,
     SessionEvent,
     ToolApproval,
     ToolCall,
@@ -38,6 +39,7 @@ MODELS = (
     ApprovalDecision,
     UserQuestion,
     SessionEvent,
+    Memory,
 )
 DECIDE = "agentcore.decide_toolapproval"
 VIEW = "agentcore.view_toolapproval"
@@ -228,6 +230,7 @@ def copy_story(approval: ToolApproval) -> ToolApproval:
         (UserQuestion, {"turn_id": turn.pk, "call_id": call.pk}),
         (ApprovalDecision, {"approval_id": copied.pk, "actor_id": user.pk, "actor_key": str(user.pk)}),
         (SessionEvent, {"session_id": session.pk, "turn_id": turn.execution_id}),
+        (Memory, {**owner, "digest": uuid.uuid4().hex * 2}),
     ):
         _copy(model.objects.order_by("pk").last(), **fields)
     revision = AgentRevision.objects.order_by("pk").last()

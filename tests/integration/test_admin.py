@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from agentcore import TurnState, runtime
 from agentcore.admin import deciding
+from agentcore.memory import Item, Owner, Source, current
 from agentcore.models import (
     Agent,
     AgentContext,
@@ -19,6 +20,7 @@ from agentcore.models import (
     AgentStep,
     ApprovalDecision,
     ContextEntry,
+    Memory,
     SessionEvent,
     ToolApproval,
     ToolCall,
@@ -84,6 +86,7 @@ def story() -> ToolApproval:
         answered_by="asker",
         asked_at=approval.requested_at,
     )
+    current().remember(Owner.of_session(approval.session), [Item(kind="fact", text="asker likes tea")], source=Source())
     return approval
 
 
@@ -380,6 +383,7 @@ def poison(story: ToolApproval) -> None:
     SessionEvent.objects.update(data=both)
     SessionEvent.objects.filter(sequence=2).update(type=BAD[:64])
     ContextEntry.objects.update(key=BAD, value=both)
+    Memory.objects.update(text=BAD, data=both, user_name=BAD, told_in=BAD[:64])
 
 
 def assert_only_ours(page: Page) -> None:

@@ -9,7 +9,8 @@ from rest_framework.test import APIClient
 
 from agentcore.api.base import ApiView
 from agentcore.api.urls import urlpatterns
-from agentcore.models import AgentContext, AgentSession, ApprovalDecision, SessionEvent, ToolApproval
+from agentcore.memory import Item, Owner, Source, current
+from agentcore.models import AgentContext, AgentSession, ApprovalDecision, Memory, SessionEvent, ToolApproval
 from agentcore.testing import make_approval, make_session, make_user
 from tests.integration.api import DECIDE, GUARDED, browser_of, client_of
 
@@ -22,6 +23,7 @@ BODIES = [
     {"message": "x"},
     {"result": 1},
     {"title": "taken over"},
+    {"text": "taken over"},
     {"status": "approved", "owner": 2, "state": {}},
 ]
 
@@ -46,17 +48,25 @@ def foreign():
     owner = make_user("victim")
     session = make_session(user=owner, title="top secret", session_id="theirs", metadata={"k": "top secret"})
     approval = make_approval("pay", {"amount": 77, "to": "top secret"}, session=session, user=owner)
+    [kept] = current().remember(Owner.of_user(owner), [Item(kind="fact", text="top secret")], source=Source())
     return {
         "session_id": "theirs",
         "execution_id": str(approval.turn.execution_id),
         "id": str(approval.pk),
+        "memory_id": str(kept.id),
         "name": GUARDED,
     }
 
 
 @pytest.fixture
 def absent():
-    return {"session_id": "nowhere", "execution_id": str(uuid.uuid4()), "id": "99999999", "name": "nobody"}
+    return {
+        "session_id": "nowhere",
+        "execution_id": str(uuid.uuid4()),
+        "id": "99999999",
+        "memory_id": "99999998",
+        "name": "nobody",
+    }
 
 
 def fill(path, ids):
@@ -66,7 +76,7 @@ def fill(path, ids):
 def rows():
     return [
         list(model.objects.order_by("pk").values())
-        for model in (AgentSession, AgentContext, ToolApproval, SessionEvent)
+        for model in (AgentSession, AgentContext, Memory, ToolApproval, SessionEvent)
     ]
 
 
@@ -112,7 +122,14 @@ def test_ten_01_a_browser_without_the_csrf_token_changes_nothing(method):
     owner = make_user("owner", permissions=(DECIDE,))
     approval = make_approval(user=make_user())
     session = make_session(user=owner, session_id="mine")
-    ids = {"session_id": "mine", "execution_id": str(approval.turn.execution_id), "id": approval.pk, "name": "x"}
+    [kept] = current().remember(Owner.of_user(owner), [Item(kind="fact", text="mine")], source=Source())
+    ids = {
+        "memory_id": kept.id,
+        "session_id": "mine",
+        "execution_id": str(approval.turn.execution_id),
+        "id": approval.pk,
+        "name": "x",
+    }
     before, browser = rows(), browser_of(owner)
     for path in [fill(path, ids) for path in WITH_IDS] + [path for path in WITHOUT_IDS if path != "/api/health/"]:
         answer = getattr(browser, method)(path, {"agent": session.agent.name})
@@ -120,9 +137,12 @@ def test_ten_01_a_browser_without_the_csrf_token_changes_nothing(method):
     assert rows() == before
 
 
-@pytest.mark.parametrize("path", ["/api/sessions/", "/api/approvals/"])
+@pytest.mark.parametrize(
+    "path", ["/api/sessions/", "/api/approvals/", "/api/memory/", "/api/memory/search/?q=top+secret"]
+)
 def test_ten_01_no_list_shows_what_is_anothers(foreign, path):
-    answer = client_of(make_user()).get(f"{path}?session_id=theirs&agent=testing-agent&status=")
+    joint = "&" if "?" in path else "?"
+    answer = client_of(make_user()).get(f"{path}{joint}session_id=theirs&agent=testing-agent&status=")
     assert answer.json()["results"] == []
 
 

@@ -28,6 +28,7 @@ DECIDE = "agentcore.decide_toolapproval"
 urlpatterns = [
     path("", include("project.chat")),
     path("reviews/", include("agentcore.reviews.urls")),
+    path("memory/", include("agentcore.memories.urls")),
     path("admin/", admin.site.urls),
     path("accounts/", include("django.contrib.auth.urls")),
 ]

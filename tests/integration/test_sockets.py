@@ -300,12 +300,14 @@ async def test_evt_19_the_order_inside_a_turn(owner, reviewer, session, scripted
         running = asyncio.ensure_future(in_thread(turn))
         found = await frames(client, until=lambda frame: frame.get("type") == "turn.completed")
         execution = await running
+        # What was remembered comes after the end, and nothing after that.
+        found += await frames(client, until=lambda frame: frame.get("type") == "agent.memory.updated")
         assert await client.receive_nothing(0.2)
     events = [frame for frame in found if frame["kind"] == "event"]
     assert [event["sequence"] for event in events] == list(range(2, len(events) + 2))
     assert {event["execution_id"] for event in events} == {execution}
     types = [event["type"] for event in events]
-    assert types[-1] == "turn.completed"
+    assert types[-2:] == ["turn.completed", "agent.memory.updated"]
     assert types.count("turn.running") == types.count("turn.completed") == 1
     assert types.index("tool.approval.requested") < types.index("turn.waiting") < types.index("tool.approval.granted")
     for began, ends in (

@@ -93,8 +93,9 @@ def test_events_tell_the_story_in_order_without_a_gap(scripted, owner, reviewer,
         "agent.step.completed",
         "agent.state.changed",
         "turn.completed",
+        "agent.memory.updated",
     ]
-    assert list(SessionEvent.objects.order_by("sequence").values_list("sequence", flat=True)) == list(range(1, 24))
+    assert list(SessionEvent.objects.order_by("sequence").values_list("sequence", flat=True)) == list(range(1, 25))
     assert runtime.result(result.execution_id).state == TurnState.COMPLETED
 
 

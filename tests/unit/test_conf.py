@@ -19,6 +19,18 @@ DEFAULTS = {
     "REDIS_URL": None,
     "REDIS_PREFIX": "agentcore:",
     "MEMORY_BACKEND": "buffer",
+    "MEMORY": {
+        "recall": 5,
+        "extractor": None,
+        "model": None,
+        "expires_in": {
+            "conversation": timedelta(days=90),
+            "entity": None,
+            "fact": None,
+            "working_memory": timedelta(days=30),
+            "event": timedelta(days=365),
+        },
+    },
     "EMBEDDER": "hashing",
     "VECTOR_INDEX": "exact",
     "MAX_STEPS": 10,
@@ -61,6 +73,14 @@ GOOD = {
     "REDIS_URL": ("redis://localhost", None),
     "REDIS_PREFIX": ("", "mine:"),
     "MEMORY_BACKEND": ("hybrid",),
+    "MEMORY": (
+        {
+            "recall": 1,
+            "extractor": "rules",
+            "model": "small:one",
+            "expires_in": {**dict.fromkeys(conf.MEMORY_KINDS), "fact": timedelta.max},
+        },
+    ),
     "EMBEDDER": ("project.embed.Mine",),
     "VECTOR_INDEX": ("exact",),
     "MAX_STEPS": (1, 100),
@@ -98,6 +118,7 @@ BAD = {
     "REDIS_URL": ("", 1),
     "REDIS_PREFIX": (None, 1),
     "MEMORY_BACKEND": BAD_TEXTS,
+    "MEMORY": ({"recall": 0}, {"extractor": 1}, {"expires_in": {"fact": 3}}, {"other": 1}, None),
     "EMBEDDER": BAD_TEXTS,
     "VECTOR_INDEX": BAD_TEXTS,
     "MAX_STEPS": BAD_COUNTS,
@@ -186,6 +207,12 @@ def test_settings_that_are_no_dict_are_named(given):
         ("HEALTH", {"timeout": 1}, {"interval": 60, "timeout": 1}),
         ("RETRY", {"attempts": 5}, {"attempts": 5, "initial": 0.5, "max": 8}),
         ("STATE_TTL", {"active": 60}, {"active": 60, "completed": 86400, "failed": 604800}),
+        ("MEMORY", {"recall": 1}, {**DEFAULTS["MEMORY"], "recall": 1}),
+        (
+            "MEMORY",
+            {"expires_in": {"fact": timedelta(1)}},
+            {**DEFAULTS["MEMORY"], "expires_in": {**DEFAULTS["MEMORY"]["expires_in"], "fact": timedelta(1)}},
+        ),
         ("CIRCUIT_BREAKER", {"reset_timeout": 10}, {"failure_threshold": 5, "reset_timeout": 10}),
     ],
 )
@@ -198,7 +225,9 @@ def test_defaults_are_not_shared_between_settings():
     first, second = conf.Settings(), conf.Settings()
     first.PROVIDERS["mine"] = {}
     first.NOTIFIERS.append("x")
+    first.MEMORY["expires_in"]["fact"] = timedelta(1)
     assert (second.PROVIDERS, second.NOTIFIERS) == ({}, [])
+    assert second.MEMORY == DEFAULTS["MEMORY"]
 
 
 def test_a_name_that_is_no_setting_is_an_attribute_error():

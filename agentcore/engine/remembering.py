@@ -1,0 +1,130 @@
+"""Remember, after a turn was completed, what was said in it. Nothing here can fail the turn: it is over."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from agentcore import clock, database, memory
+from agentcore.conf import settings
+from agentcore.exceptions import LeaseLost
+from agentcore.memory import Item, MemoryKind, Owner, Source, keeping, registry
+from agentcore.memory.extraction import ExtractionFailed, Extractor, Said
+from agentcore.messages import Message, ModelRequest, ToolSpec
+from agentcore.providers import registry as providers
+from agentcore.providers.resilient import Resilient
+from agentcore.states import TurnState
+from agentcore.turns import recalled
+from agentcore.turns.work import Work
+
+logger = logging.getLogger("agentcore.memory")
+
+# How long a model may take to say what is worth remembering; nobody waits for it.
+EXTRACTION_SECONDS = 60.0
+# In characters: what an extractor is given of either side.
+MAX_SAID = 8_000
+TOOL = "remember"
+
+
+def remember(work: Work) -> None:
+    """Keep the words of the user and the answer of a completed turn, each once, and what an extractor finds in them."""
+    turn = work.turn
+    if turn.state != TurnState.COMPLETED or not work.ended or not turn.enable_memory:
+        return
+    owner = Owner.of_session(turn.session)
+    if owner.is_nobody:
+        return
+    try:
+        _remember(work, owner)
+    except LeaseLost:
+        logger.warning("Lost ownership of a turn; nothing is told of what was remembered", extra=_facts(work))
+    except Exception:
+        logger.exception("What was remembered of a turn could not be told", extra=_facts(work))
+
+
+def forget_over() -> int:
+    """Delete what was remembered until now only; return how many there were, as far as it went."""
+    try:
+        return keeping.forget_over()
+    except Exception:
+        logger.exception("Expired memories could not be deleted; tried again at the next tick")
+        return 0
+
+
+def _remember(work: Work, owner: Owner) -> None:
+    extractor = registry.extractor()
+    # What is said in a session without a user can be read in that session alone, and its history has it.
+    items = _conversation(work) if owner.user_id is not None else []
+    if not items and extractor is None:
+        return
+    began = clock.monotonic()
+    told: dict[str, Any] = {}
+    try:
+        items += _extracted(work, extractor)
+    except Exception as error:
+        logger.exception("Nothing could be extracted from a turn", extra=_facts(work))
+        told["extraction_error"] = type(error).__name__
+    stored = []
+    try:
+        kept = memory.current().remember(owner, items, source=_source(work)) if items else []
+        stored = [{"id": item.id, "kind": str(item.kind), "new": item.is_new} for item in kept]
+    except Exception as error:
+        logger.exception("A turn could not be remembered, or not wholly", extra=_facts(work))
+        told["error"] = type(error).__name__
+    if stored or told:
+        recalled.tell_kept(work, stored=stored, duration=clock.monotonic() - began, **told)
+
+
+def _conversation(work: Work) -> list[Item]:
+    said = {"user": work.turn.input["content"], "assistant": work.turn.response or ""}
+    return [
+        Item(kind=MemoryKind.CONVERSATION, text=text, data={"role": role})
+        for role, text in said.items()
+        if text.strip()
+    ]
+
+
+def _source(work: Work) -> Source:
+    turn = work.turn
+    return Source(execution_id=turn.execution_id, session_id=turn.session.session_id, agent_pk=turn.agent_id)
+
+
+def _extracted(work: Work, extractor: Extractor | None) -> list[Item]:
+    if extractor is None:
+        return []
+    said = Said(user=work.turn.input["content"][:MAX_SAID], assistant=(work.turn.response or "")[:MAX_SAID])
+    with database.given_back():
+        return list(extractor.extract(said, ask=_asking(work)))
+
+
+def _asking(work: Work) -> Any:
+    """Return the call of the agent's model, or of that in the settings, that an extractor may make."""
+
+    def ask(instructions: str, text: str, schema: Mapping[str, Any]) -> Any:
+        model = settings.MEMORY["model"] or work.pinned["model"]
+        name, model_name = providers.split_model(model)
+        asked = Resilient(providers.get_provider(name), model=model, allowance=providers.get_allowance(name))
+        reply = asked.complete(
+            ModelRequest(
+                model=model_name,
+                messages=(Message(role="system", content=instructions), Message(role="user", content=text)),
+                tools=(ToolSpec(name=TOOL, description="Note what is worth remembering.", parameters=dict(schema)),),
+                timeout=EXTRACTION_SECONDS,
+            )
+        )
+        return _answer(reply.tool_calls[0].arguments if reply.tool_calls else reply.content)
+
+    return ask
+
+
+def _answer(text: str | None) -> Any:
+    try:
+        return json.loads(text or "")
+    except ValueError as error:
+        raise ExtractionFailed("The model did not answer with JSON.") from error
+
+
+def _facts(work: Work) -> dict[str, str]:
+    return {"execution_id": str(work.turn.execution_id)}

@@ -1,0 +1,1 @@
+"""The page on which a user sees, corrects, takes along and erases what is remembered of them."""

@@ -1,0 +1,116 @@
+"""What an owner does with their memories: look, search, correct, delete, take along, erase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import IntegrityError
+
+from agentcore import clock, database
+from agentcore.exceptions import Conflict, InvalidInput, NotFound, TooLarge
+from agentcore.memory import history, registry, store
+from agentcore.memory.base import Recalled
+from agentcore.models import Memory, Owner
+
+# So many are deleted at once: an index takes their ids in one call.
+BATCH = 500
+MAX_FOUND = 50
+
+
+def get(owner: Owner, memory_id: int) -> Memory:
+    """Return a memory of the owner's; raise NotFound, for another's as for none."""
+    found: Memory | None = Memory.objects.of(owner).select_related("session", "agent").filter(pk=memory_id).first()
+    if found is None:
+        raise NotFound("There is no such memory.")
+    return found
+
+
+def search(owner: Owner, query: str, *, limit: int) -> list[tuple[Memory, float | None]]:
+    """Return what the project's backend finds of the owner's, the best first, with its score."""
+    if owner.is_nobody or not query.strip():
+        return []
+    found: list[Recalled] = registry.current().recall(owner, query, limit=min(limit, MAX_FOUND))
+    rows = Memory.objects.of(owner).select_related("session", "agent").in_bulk([item.id for item in found if item.id])
+    return [(rows[item.id], item.score) for item in found if item.id in rows]
+
+
+def correct(memory: Memory, *, text: str | None = None, data: Any = None) -> Memory:
+    """Change what a memory says; raise InvalidInput, TooLarge, or Conflict where the owner has it already."""
+    if text is not None and len(text.strip()) > store.MAX_TEXT:
+        raise TooLarge(f"text is over {store.MAX_TEXT} characters.", field="text", limit=store.MAX_TEXT)
+    kind, new_text, new_data = store.checked(
+        memory.kind, memory.text if text is None else text, memory.data if data is None else data
+    )
+    digest = store.digest_of(memory.scope, kind, new_text, new_data)
+    changes = {"text": new_text, "data": new_data, "digest": digest}
+    now = clock.now()
+    _store(memory, {**changes, "updated_at": now, "corrected_at": now})
+    memory.refresh_from_db()
+    registry.current().renew(memory)
+    return memory
+
+
+def delete(memory: Memory) -> None:
+    """Delete a memory, and what the backend keeps beside it."""
+    _delete([memory], "Deleted by its owner.")
+
+
+def erase(owner: Owner) -> int:
+    """Delete all that the owner has, also what has expired; return how many there were."""
+    if owner.user_id is None:
+        raise InvalidInput("Only a user's memories are erased as a whole.")
+    return _delete_all(Memory.objects.owned_by(owner), "Erased by its owner, with all of theirs.")
+
+
+def erase_of_user_key(user_key: str) -> int:
+    """Delete all of the user with that key, who need not exist any more; return how many there were."""
+    return _delete_all(Memory.objects.filter(user_key=user_key).exclude(user_key="")) if user_key else 0
+
+
+def forget_over() -> int:
+    """Delete what has expired, and what belonged to users who were deleted; return how many there were."""
+    return _delete_all(Memory.objects.over())
+
+
+def export(owner: Owner) -> Iterator[Memory]:
+    """Yield all that the owner has, oldest first, in pages."""
+    after = 0
+    while page := list(
+        Memory.objects.of(owner).select_related("session", "agent").filter(pk__gt=after).order_by("pk")[:BATCH]
+    ):
+        yield from page
+        after = page[-1].pk
+
+
+@database.retried
+def _store(memory: Memory, changes: dict[str, Any]) -> None:
+    try:
+        with database.atomic():
+            Memory.objects.filter(pk=memory.pk).update(**changes)
+            history.note([memory], flag=history.CHANGE, message="Corrected by its owner.")
+    except IntegrityError as error:
+        raise Conflict("You have a memory that says this already; delete one of the two.") from error
+
+
+# Any: models are typed by a plugin that does not follow querysets through here.
+def _delete_all(rows: Any, message: str = "") -> int:
+    count = 0
+    while page := list(rows.only("kind", "user").order_by("pk")[:BATCH]):
+        _delete(page, message)
+        count += len(page)
+    return count
+
+
+def _delete(memories: list[Memory], message: str) -> None:
+    """Delete rows, after what is kept beside them: a failure in between leaves rows that can be deleted again."""
+    registry.current().forget([memory.pk for memory in memories])
+    _delete_rows(memories, message)
+
+
+@database.retried
+def _delete_rows(memories: list[Memory], message: str) -> None:
+    with database.atomic():
+        Memory.objects.filter(pk__in=[memory.pk for memory in memories]).delete()
+        if message:
+            history.note(memories, flag=history.DELETION, message=message)

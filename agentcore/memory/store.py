@@ -1,0 +1,174 @@
+"""The rows of memories: each thing once per owner, however often and by how many jobs at once it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db.models import F
+
+from agentcore import canonical, clock, database
+from agentcore.conf import settings
+from agentcore.exceptions import InvalidInput
+from agentcore.memory.base import Item, Kept, Source
+from agentcore.models import Memory, MemoryKind, Owner
+from agentcore.models.memory import session_scope, user_scope
+
+# In characters: what is longer is cut, with a mark.
+MAX_TEXT = 4_000
+CUT = "…"
+MAX_DATA_BYTES = 16_384
+NEEDED = {MemoryKind.ENTITY: ("name", "type"), MemoryKind.WORKING_MEMORY: ("key",)}
+
+
+@database.retried
+def keep(owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
+    """Store items, and count those that are known; one told again by the same turn changes nothing.
+
+    Raises InvalidInput for an item that cannot be stored, and for an owner who is nobody; then nothing is.
+    """
+    if owner.is_nobody:
+        raise InvalidInput("A memory needs a user or a session to belong to.")
+    now = clock.now()
+    told = {one.row.digest: one for one in (_told(owner, item, source, now) for item in items)}
+    if not told:
+        return []
+    known = _known(told)
+    fresh = [one.row for digest, one in told.items() if digest not in known]
+    # Somebody may have stored one since: that one stays, and is counted below. By itself: whoever waits here for
+    # another's row shares a lock on it, and two that would change it next would lock each other out.
+    Memory.objects.bulk_create(fresh, ignore_conflicts=True)
+    stored = {**known, **_known([row.digest for row in fresh])} if fresh else known
+    return [
+        _counted(one, stored[digest], was_known=digest in known) for digest, one in told.items() if digest in stored
+    ]
+
+
+def digest_of(scope: str, kind: str, text: str, data: Any) -> str:
+    """Return what two memories of one owner share that are the same: case and spaces make no difference."""
+    same: list[Any] = [_folded(text)]
+    if kind == MemoryKind.ENTITY:
+        same = [_folded(str(data["type"])), _folded(str(data["name"]))]
+    elif kind == MemoryKind.WORKING_MEMORY:
+        same = [str(data["key"])]
+    elif kind == MemoryKind.CONVERSATION:
+        same = [str(data.get("role", "")), " ".join(text.split())]
+    return canonical.digest([scope, str(kind), *same])
+
+
+def checked(kind: Any, text: Any, data: Any) -> tuple[str, str, dict[str, Any]]:
+    """Return kind, text and data as they are stored; raise InvalidInput."""
+    if kind not in MemoryKind.values:
+        raise InvalidInput(f"kind is {kind!r}; it can be {', '.join(MemoryKind.values)}.", field="kind")
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput("text is empty; a memory says something.", field="text")
+    return str(kind), _cut(canonical.clean_text(text).strip()), _checked_data(str(kind), data)
+
+
+def expiry(kind: str, now: datetime) -> datetime | None:
+    """Return when a memory of that kind, told now, is over; None is never."""
+    life: timedelta | None = settings.MEMORY["expires_in"][kind]
+    try:
+        return None if life is None else now + life
+    except OverflowError:  # timedelta.max is never, as for approvals
+        return None
+
+
+def _checked_data(kind: str, data: Any) -> dict[str, Any]:
+    try:
+        plain = canonical.clean(canonical.normalise(data))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"data cannot be stored: {error}.", field="data") from error
+    if not isinstance(plain, dict):
+        raise InvalidInput("data must be an object.", field="data")
+    for name in NEEDED.get(MemoryKind(kind), ()):
+        if not isinstance(plain.get(name), str) or not plain[name].strip():
+            raise InvalidInput(f"data of the kind {kind} needs {name}, a text.", field="data")
+    if canonical.byte_size(plain) > MAX_DATA_BYTES:
+        raise InvalidInput(f"data is over {MAX_DATA_BYTES} bytes as JSON.", field="data")
+    return plain
+
+
+class _Told(NamedTuple):
+    row: Memory
+    scope: str
+
+
+def _told(owner: Owner, item: Item, source: Source, now: datetime) -> _Told:
+    kind, text, data = checked(item.kind, item.text, item.data)
+    stays = owner.session_pk is not None and (item.stays_here or owner.user_id is None)
+    scope = session_scope(owner.session_id) if stays else user_scope(owner.user_key)
+    row = Memory(
+        user_id=owner.user_id,
+        user_key=owner.user_key,
+        user_name=owner.user_name,
+        session_id=owner.session_pk if stays else None,
+        agent_id=source.agent_pk,
+        kind=kind,
+        text=text,
+        data=data,
+        digest=digest_of(scope, kind, text, data),
+        execution_id=source.execution_id,
+        told_in=source.session_id,
+        created_at=now,
+        updated_at=now,
+        seen_at=now,
+        expires_at=expiry(kind, now),
+    )
+    return _Told(row, scope)
+
+
+def _known(digests: Iterable[str]) -> dict[str, Memory]:
+    return {row.digest: row for row in Memory.objects.filter(digest__in=list(digests))}
+
+
+def _counted(one: _Told, stored: Memory, *, was_known: bool) -> Kept:
+    """Count a memory that was there before, also one that another job stored a moment ago."""
+    told = one.row
+    is_ours = not was_known and stored.created_at == told.created_at
+    # Any: values of several types under the names of fields.
+    kept: dict[str, Any] = {"id": stored.pk, "kind": stored.kind, "scope": one.scope}
+    if is_ours:
+        return Kept(**kept, text=told.text, is_new=True)
+    if told.execution_id is not None and stored.execution_id == told.execution_id:
+        return Kept(**kept, text=stored.text, is_new=False)
+    with database.atomic():
+        Memory.objects.filter(pk=stored.pk).update(
+            count=F("count") + 1,
+            agent_id=told.agent_id,
+            execution_id=told.execution_id,
+            told_in=told.told_in,
+            seen_at=told.seen_at,
+            updated_at=told.updated_at,
+            expires_at=told.expires_at,
+        )
+        text = _taken_over(told, stored.pk) if _is_by_name(told.kind) else stored.text
+    return Kept(**kept, text=text, is_new=False, is_changed=text != stored.text)
+
+
+def _taken_over(told: Memory, pk: int) -> str:
+    """Let what is told of a thing or under a key replace what was; its row is locked by the write before."""
+    data = Memory.objects.values_list("data", flat=True).get(pk=pk)
+    Memory.objects.filter(pk=pk).update(text=told.text, data=_merged(told, data))
+    return told.text
+
+
+def _is_by_name(kind: str) -> bool:
+    """Say whether a memory is the same by its name, so that what is told of it later takes the place of the former."""
+    return kind in (MemoryKind.ENTITY, MemoryKind.WORKING_MEMORY)
+
+
+def _merged(told: Memory, known: dict[str, Any]) -> dict[str, Any]:
+    if told.kind != MemoryKind.ENTITY:
+        return dict(told.data)
+    attributes = {**(known.get("attributes") or {}), **(told.data.get("attributes") or {})}
+    return {**told.data, "attributes": attributes} if attributes else dict(told.data)
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + CUT

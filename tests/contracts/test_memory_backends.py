@@ -1,0 +1,255 @@
+"""What every memory backend does alike: whose memories it finds, that each is kept once, and that they end."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import AnonymousUser
+from django.db import connections
+
+from agentcore.exceptions import InvalidInput
+from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping
+from agentcore.models import Memory, Vector
+from agentcore.testing import make_session, make_user
+from tests.contracts.memories import BACKENDS, NOWHERE, fact, said, session_owner, texts, user_owner
+
+pytestmark = pytest.mark.django_db
+
+PIN = "The PIN is 4711."
+
+
+@pytest.fixture(params=sorted(BACKENDS))
+def backend(request, settings):
+    settings.AGENTCORE = {"MEMORY_BACKEND": request.param}
+    return BACKENDS[request.param]()
+
+
+# Whose it is
+
+
+def test_mem_01_another_users_memories_never_appear(backend):
+    mine, theirs = make_user("mine"), make_user("theirs")
+    backend.remember(user_owner(theirs), [fact(PIN), said("PIN")], source=NOWHERE)
+    backend.remember(user_owner(mine), [fact("The PIN is in the safe.")], source=NOWHERE)
+    session = make_session(user=mine)
+    for owner in (user_owner(mine), Owner.of_session(session)):
+        assert texts(backend, owner, "PIN") == ["The PIN is in the safe."]
+        assert texts(backend, owner, PIN) == ["The PIN is in the safe."]
+
+
+def test_mem_01_what_two_users_say_in_the_same_words_is_two_memories(backend):
+    mine, theirs = user_owner(), user_owner()
+    for owner in (mine, theirs):
+        backend.remember(owner, [fact(PIN)], source=NOWHERE)
+    assert Memory.objects.count() == 2
+    [found] = backend.recall(mine, "PIN", limit=5)
+    assert found.id == Memory.objects.get(user_id=mine.user_id).pk
+
+
+@pytest.mark.parametrize("nobody", [None, AnonymousUser()], ids=["none", "anonymous"])
+def test_mem_01_who_is_nobody_finds_and_keeps_nothing(backend, nobody):
+    backend.remember(user_owner(), [fact(PIN)], source=NOWHERE)
+    backend.remember(session_owner(), [fact(PIN)], source=NOWHERE)
+    owner = Owner.of_user(nobody)
+    assert texts(backend, owner, "PIN") == []
+    with pytest.raises(InvalidInput, match="a user or a session"):
+        backend.remember(owner, [fact("mine")], source=NOWHERE)
+    assert Memory.objects.count() == 2
+
+
+def test_mem_01_a_session_without_a_user_has_its_own_and_nothing_else(backend):
+    one, other, user = session_owner(), session_owner(), make_user()
+    backend.remember(one, [fact(PIN)], source=NOWHERE)
+    backend.remember(user_owner(user), [fact("The PIN of a user is 1.")], source=NOWHERE)
+    assert texts(backend, one, "PIN") == [PIN]
+    assert texts(backend, other, "PIN") == []
+    assert texts(backend, session_owner(user), "PIN") == ["The PIN of a user is 1."]
+
+
+def test_mem_01_a_session_whose_user_was_deleted_is_nobodys(backend):
+    user = make_user()
+    session = make_session(user=user)
+    backend.remember(Owner.of_session(session), [fact(PIN), fact("PIN here", only_here=True)], source=NOWHERE)
+    user.delete()
+    session.refresh_from_db()
+    assert texts(backend, Owner.of_session(session), "PIN") == []
+    assert keeping.forget_over() == 2
+    assert not Memory.objects.exists()
+
+
+def test_what_is_kept_to_a_session_is_found_there_and_on_its_users_own_page(backend):
+    user = make_user()
+    here, there = session_owner(user), session_owner(user)
+    note = Item(kind=MemoryKind.WORKING_MEMORY, text="basket: 3 apples", data={"key": "basket", "value": 3})
+    backend.remember(here, [note, fact("PIN only here", only_here=True), fact("PIN everywhere")], source=NOWHERE)
+    assert set(texts(backend, here, "PIN basket apples")) == {"basket: 3 apples", "PIN only here", "PIN everywhere"}
+    assert texts(backend, there, "PIN basket apples") == ["PIN everywhere"]
+    assert len(texts(backend, user_owner(user), "PIN basket apples")) == 3
+
+
+def test_mem_03_a_users_one_memory_is_found_among_a_thousand_of_anothers(backend):
+    many, one = user_owner(), user_owner()
+    backend.remember(many, [fact(f"The parcel number {number} is late.") for number in range(1_000)], source=NOWHERE)
+    backend.remember(one, [fact("The parcel is late.")], source=NOWHERE)
+    assert texts(backend, one, "parcel late") == ["The parcel is late."]
+    assert len(texts(backend, many, "parcel late")) == 5
+
+
+# Each thing once
+
+
+def test_mem_06_the_same_told_again_is_counted_and_stays_one_row(backend, clock):
+    owner = user_owner()
+    for number, text in enumerate(["I like tea.", "I  like tea.", "i LIKE tea."]):
+        clock.advance(timedelta(hours=1))
+        [kept] = backend.remember(owner, [fact(text)], source=Source(execution_id=uuid4(), session_id=f"s{number}"))
+        assert kept.is_new is (number == 0)
+    row = Memory.objects.get()
+    assert (row.text, row.count, row.told_in) == ("I like tea.", 3, "s2")
+    assert timedelta(hours=2) <= row.seen_at - row.created_at < timedelta(hours=2, minutes=1)
+    assert texts(backend, owner, "tea") == ["I like tea."]
+
+
+def test_mem_06_a_turn_that_is_remembered_twice_counts_once(backend):
+    owner, source = user_owner(), Source(execution_id=uuid4(), session_id="s")
+    for _ in range(2):
+        backend.remember(owner, [said("hello"), said("Hi.", "assistant"), said("hello")], source=source)
+    assert sorted(Memory.objects.values_list("text", "count")) == [("Hi.", 1), ("hello", 1)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_mem_06_ten_jobs_at_once_store_one_row(backend):
+    owner = user_owner()
+
+    def job(number):
+        try:
+            return backend.remember(owner, [fact(PIN), fact("other")], source=Source(execution_id=uuid4()))
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(10) as pool:
+        kept = list(pool.map(job, range(10)))
+    assert sum(item.is_new for items in kept for item in items) == 2
+    assert sorted(Memory.objects.values_list("text", "count")) == [(PIN, 10), ("other", 10)]
+    assert PIN in texts(backend, owner, PIN)
+
+
+def test_what_is_told_later_of_a_thing_is_added_to_it(backend):
+    owner = user_owner()
+    for attributes in ({"state": "open", "city": "Rome"}, {"state": "sent"}):
+        item = Item(
+            kind=MemoryKind.ENTITY,
+            text=f"order 77 ({attributes['state']})",
+            data={"name": "77", "type": "order", "attributes": attributes},
+        )
+        backend.remember(owner, [item], source=Source(execution_id=uuid4()))
+    [found] = backend.recall(owner, "order 77", limit=5)
+    assert found.text == "order 77 (sent)"
+    assert found.data == {"name": "77", "type": "order", "attributes": {"state": "sent", "city": "Rome"}}
+
+
+@pytest.mark.parametrize(
+    ("item", "problem"),
+    [
+        (Item(kind="secret", text="x"), "it can be conversation, entity, fact, working_memory, event"),
+        (fact("  "), "text is empty"),
+        (fact("x", data={"n": float("nan")}), "data cannot be stored"),
+        (fact("x", data={"n": "y" * 20_000}), "data is over"),
+        (Item(kind="entity", text="x", data={"name": "x"}), "needs type"),
+        (Item(kind="working_memory", text="x"), "needs key"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_and_nothing_is_kept(backend, item, problem):
+    with pytest.raises(InvalidInput, match=problem):
+        backend.remember(user_owner(), [fact("fine"), item], source=NOWHERE)
+    assert not Memory.objects.exists()
+
+
+def test_text_of_any_kind_is_kept_and_what_is_too_long_is_cut(backend):
+    owner = user_owner()
+    backend.remember(owner, [fact("a\0b \ud800 '\"\\%s é 漢 😀"), fact("long " * 2_000)], source=NOWHERE)
+    short, long = sorted(Memory.objects.values_list("text", flat=True), key=len)
+    assert short == "a\ufffdb \ufffd '\"\\%s é 漢 😀"
+    assert (len(long), long[-1]) == (4_000, "…")
+
+
+# What is found
+
+
+def test_no_more_is_found_than_was_asked_for_and_what_is_shown_already_is_left_out(backend):
+    user = make_user()
+    here = session_owner(user)
+    told = Source(execution_id=uuid4(), session_id=here.session_id)
+    backend.remember(here, [said(f"tea with lemon {number}") for number in range(200)], source=told)
+    backend.remember(here, [fact("Tea is what they like.")], source=told)
+    assert len(texts(backend, here, "tea", limit=3)) == 3
+    shown = Shown(session_id=here.session_id, kinds=("conversation",))
+    assert texts(backend, here, "tea", shown=shown) == ["Tea is what they like."]
+    everything = Shown(session_id=here.session_id, kinds=("conversation", "fact"))
+    assert texts(backend, here, "tea", shown=everything) == []
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\0", "%s '; DROP TABLE", "漢" * 9_000])
+def test_any_text_can_be_asked_for(backend, query):
+    owner = user_owner()
+    backend.remember(owner, [fact("Tea is what they like.")], source=NOWHERE)
+    assert len(texts(backend, owner, query)) <= 1
+
+
+def test_what_has_expired_is_not_found_and_then_deleted(backend, settings, clock):
+    settings.AGENTCORE = {**settings.AGENTCORE, "MEMORY": {"expires_in": {"fact": timedelta(days=1), "event": None}}}
+    owner = user_owner()
+    backend.remember(owner, [fact("tea")], source=NOWHERE)
+    backend.remember(owner, [Item(kind="event", text="tea was bought"), said("tea")], source=NOWHERE)
+    clock.advance(timedelta(days=2))
+    assert set(texts(backend, owner, "tea")) == {"tea was bought", "tea"}
+    assert keeping.forget_over() == 1
+    clock.advance(timedelta(days=400))
+    assert texts(backend, owner, "tea") == ["tea was bought"]
+    assert keeping.forget_over() == 1
+    backend.remember(owner, [fact("tea")], source=NOWHERE)
+    assert len(texts(backend, owner, "tea")) == 2
+
+
+def test_what_is_told_again_lasts_from_then_on(backend, settings, clock):
+    settings.AGENTCORE = {**settings.AGENTCORE, "MEMORY": {"expires_in": {"fact": timedelta(days=2)}}}
+    owner = user_owner()
+    for _ in range(3):
+        backend.remember(owner, [fact("tea")], source=Source(execution_id=uuid4()))
+        clock.advance(timedelta(days=1))
+    assert texts(backend, owner, "tea") == ["tea"]
+
+
+# What an owner does with them
+
+
+def test_a_memory_that_is_corrected_is_found_by_its_new_words(backend):
+    owner = user_owner()
+    [kept] = backend.remember(owner, [fact("The user lives in Paris.")], source=NOWHERE)
+    corrected = keeping.correct(keeping.get(owner, kept.id), text="The user lives in Nairobi.")
+    assert corrected.corrected_at is not None
+    assert texts(backend, owner, "Nairobi") == ["The user lives in Nairobi."]
+    # Told again as it was, it is another memory; as it is now, the same.
+    backend.remember(owner, [fact("The user lives in Nairobi.")], source=NOWHERE)
+    assert Memory.objects.count() == 1
+
+
+def test_what_is_deleted_or_erased_is_gone_with_all_that_was_kept_beside_it(backend):
+    mine, theirs = user_owner(), user_owner()
+    for owner in (mine, theirs):
+        backend.remember(owner, [fact("tea"), fact("coffee")], source=NOWHERE)
+    keeping.delete(Memory.objects.get(user_id=mine.user_id, text="tea"))
+    assert texts(backend, mine, "tea coffee") == ["coffee"]
+    assert keeping.erase(mine) == 1
+    assert texts(backend, mine, "coffee") == []
+    assert len(texts(backend, theirs, "tea coffee")) == 2
+    assert keeping.erase_of_user_key(theirs.user_key) == 2
+    assert keeping.erase_of_user_key("") == 0
+    assert vectors_kept() == 0
+
+
+def vectors_kept() -> int:
+    return Vector.objects.filter(collection="memory").count()

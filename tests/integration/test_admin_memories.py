@@ -1,0 +1,67 @@
+"""Memories in the admin: staff read them, masked, and change none; the history tells what owners did."""
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from agentcore.memory import Item, Owner, Source, current, keeping
+from agentcore.models import Memory
+from agentcore.testing import make_user
+from tests.integration.admin_pages import Page, list_url, page_url, staff
+
+pytestmark = pytest.mark.django_db
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def owner():
+    return Owner.of_user(make_user("ada"))
+
+
+def know(owner, *items):
+    return [kept.id for kept in current().remember(owner, list(items), source=Source())]
+
+
+def test_staff_see_who_what_and_when_with_secrets_masked(owner):
+    know(
+        owner,
+        Item(kind="fact", text=f"The password of the user is {SECRET}."),
+        Item(kind="entity", text="account 7", data={"name": "7", "type": "account", "attributes": {"api_key": SECRET}}),
+        Item(kind="working_memory", text="a token", data={"key": "db_token", "value": SECRET}),
+        Item(kind="fact", text="The user likes tea."),
+    )
+    client = staff("agentcore.view_memory")
+    pages = [client.get(list_url(Memory)), *(client.get(page_url(row)) for row in Memory.objects.all())]
+    text = " ".join(Page(page).text for page in pages)
+    assert "The user likes tea." in text
+    assert "ada" in text
+    assert "********" in text
+    assert all(SECRET not in page.content.decode() for page in pages)
+    assert client.get(f"{list_url(Memory)}?q=ada").context["cl"].result_count == 4
+    # What memories say cannot be searched for.
+    assert client.get(f"{list_url(Memory)}?q=tea").context["cl"].result_count == 0
+
+
+def test_staff_change_and_delete_nothing(owner):
+    know(owner, Item(kind="fact", text="The user likes tea."))
+    client = staff(*(f"agentcore.{verb}_memory" for verb in ("view", "add", "change", "delete")))
+    row = Memory.objects.get()
+    assert client.post(page_url(row), {"text": "The user likes coffee."}).status_code == 403
+    assert client.post(page_url(row, "delete"), {"post": "yes"}).status_code == 403
+    assert Memory.objects.get().text == "The user likes tea."
+
+
+def test_the_history_tells_that_an_owner_corrected_and_deleted_and_not_what(owner):
+    first, second = know(owner, Item(kind="fact", text="tea"), Item(kind="fact", text="coffee"))
+    keeping.correct(keeping.get(owner, first), text="green tea")
+    history = staff("agentcore.view_memory").get(page_url(Memory.objects.get(pk=first), "history"))
+    assert "Corrected by its owner." in Page(history).text
+    keeping.delete(keeping.get(owner, first))
+    keeping.erase(owner)
+    entries = list(LogEntry.objects.order_by("pk").values_list("object_id", "user__username", "change_message"))
+    assert entries == [
+        (str(first), "ada", "Corrected by its owner."),
+        (str(first), "ada", "Deleted by its owner."),
+        (str(second), "ada", "Erased by its owner, with all of theirs."),
+    ]
+    assert "tea" not in str(list(LogEntry.objects.values()))
