@@ -21,4 +21,6 @@ class AgentcoreConfig(AppConfig):
         # A web process must know the task too: dispatch sends it by name, and eager mode runs it here.
         import_module("agentcore.tasks")
         import_module("agentcore.turns.hot").follow()
+        for room in ("state", "memory", "knowledge"):
+            import_module(f"agentcore.{room}.erasing")
         autodiscover_modules("agents")
