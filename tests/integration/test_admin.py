@@ -269,7 +269,7 @@ def test_adm_01_no_filter_lists_sessions_or_users(model: Any, story: ToolApprova
         assert copy.requester_name not in filters
         assert copy.session.session_id not in filters
     # The only drop-down is that of the actions.
-    assert page.count("<select") == (1 if model in (ToolApproval, ApprovalDecision) else 0)
+    assert page.count("<select") == (1 if model in (AgentSession, ToolApproval, ApprovalDecision) else 0)
 
 
 @by_model
