@@ -61,9 +61,14 @@ def nearest(agent_name: str, embedding: Embedding, k: int) -> list[Passage]:
     if len(hits) < k:
         _warn_of_others(embedding)
     scores = {hit.id: hit.score for hit in hits if hit.score > 0}
-    # Read again through the filter: an index of somebody else's may hold what is gone, or not this agent's.
+    # Read again through the filter: an index of somebody else's may hold what is gone, or not this agent's. And
+    # compared here: MariaDB takes no notice of case and of spaces at the end.
     chunks = Chunk.objects.readable_by(agent_name).filter(pk__in=scores).select_related("document")
-    found = {chunk.pk: chunk for chunk in chunks.defer("document__text", "document__metadata")}
+    found = {
+        chunk.pk: chunk
+        for chunk in chunks.defer("document__text", "document__metadata")
+        if chunk.document.agent in (SHARED, agent_name)
+    }
     return [_passage(found[pk], score) for pk, score in scores.items() if pk in found]
 
 

@@ -10,6 +10,7 @@ from agentcore.models.base import Record
 class Vector(Record):
     """The vector of one item of a collection: `data` holds `dimension` little-endian numbers of 32 bits.
 
+    `stamp` is another number after each writing: what was read before tells by the sum whether it is still so.
     `space` is made of collection, scope, embedder and dimension: a search reads the vectors of one space after another.
     """
 
@@ -19,13 +20,15 @@ class Vector(Record):
     embedder = models.CharField(max_length=128)
     dimension = models.PositiveIntegerField()
     data = models.BinaryField()
+    stamp = models.BigIntegerField(editable=False)
     created_at = models.DateTimeField()
 
     class Meta(Record.Meta):
         ordering = ("id",)
         constraints = (models.UniqueConstraint(fields=("collection", "item"), name="agentcore_vector_item"),)
         indexes = (
-            models.Index(fields=("space", "item"), name="agentcore_vector_space"),
+            # With the stamp, so that whether a space changed is read from the index alone.
+            models.Index(fields=("space", "item", "stamp"), name="agentcore_vector_space"),
             models.Index(fields=("collection", "embedder", "dimension"), name="agentcore_vector_kind"),
         )
 

@@ -29,8 +29,8 @@ class TableIndex(VectorIndex):
         """The model of the table."""
 
     @abstractmethod
-    def _stored(self, values: Values) -> Any:
-        """Return the numbers as the column `data` takes them."""
+    def _columns(self, values: Values) -> dict[str, Any]:
+        """Return the columns that hold the numbers, by name."""
 
     def put(self, collection: str, items: Sequence[Item]) -> None:
         """Keep vectors, in the caller's transaction if there is one."""
@@ -39,12 +39,15 @@ class TableIndex(VectorIndex):
         newest = sorted({item.id: item for item in items}.values(), key=lambda item: item.id)
         rows = [self._row(collection, item, now) for item in newest]
         has_target = connections[database.alias()].features.supports_update_conflicts_with_target
+        if not newest:
+            return
+        numbers = self._columns(newest[0].embedding.values)
         with database.atomic():
             self._model.objects.bulk_create(
                 rows,
                 batch_size=ROWS_PER_STATEMENT,
                 update_conflicts=True,
-                update_fields=("space", "embedder", "dimension", "data", "created_at"),
+                update_fields=("space", "embedder", "dimension", "created_at", *numbers),
                 unique_fields=("collection", "item") if has_target else None,
             )
 
@@ -85,8 +88,8 @@ class TableIndex(VectorIndex):
             space=space(collection, item.scope, kind),
             embedder=kind.embedder,
             dimension=kind.dimension,
-            data=self._stored(item.embedding.values),
             created_at=now,
+            **self._columns(item.embedding.values),
         )
 
 

@@ -41,9 +41,7 @@ def index_of_the_docs() -> Iterator[VectorIndex]:
     names: dict[str, Any] = {}
     exec(found[1], names)
     with own_redis_database() as url, override_settings(AGENTCORE={"REDIS_URL": url}):
-        made = names["RedisIndex"]()
-        yield made
-        made._redis.close()
+        yield names["RedisIndex"]()
 
 
 def embedding(*values: float, embedder: str = "test:4") -> Embedding:
@@ -152,3 +150,15 @@ def test_every_index_gives_what_comparing_each_would_give(index: VectorIndex) ->
         sought = embedding(*query)
         expected = np.argsort(-(unit @ sought.values), kind="stable")[:10] + 1
         assert ids(index.search(COLLECTION, sought, scopes=["user:1"], k=10)) == expected.tolist()
+
+
+def test_what_another_process_wrote_is_seen_at_once(filled: VectorIndex) -> None:
+    another = type(filled)()
+    assert ids(another.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=1)) == [1]
+    filled.put(COLLECTION, [item(1, *WEST)])
+    assert ids(another.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=1)) == [3]
+    filled.put(COLLECTION, [item(9, *EAST)])
+    filled.remove(COLLECTION, [4])
+    assert ids(another.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=9)) == [9, 3, 2, 1]
+    filled.put(COLLECTION, [item(9, *EAST, scope="user:2")])
+    assert ids(another.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=9)) == [3, 2, 1]

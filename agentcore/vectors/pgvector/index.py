@@ -81,8 +81,8 @@ class PgvectorIndex(TableIndex):
         with connections[database.alias()].cursor() as cursor:
             cursor.execute(self._statement(CREATE, kind, name=f"agentcore_hnsw_{digest}"))
 
-    def _stored(self, values: Values) -> Any:
-        return values
+    def _columns(self, values: Values) -> dict[str, Any]:
+        return {"data": values}
 
     def _is_large(self, spaces: list[UUID]) -> bool:
         ((count,),) = self._rows(COUNT, [spaces, EXACT_UP_TO + 1])
