@@ -40,9 +40,12 @@ def keep(owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
     # another's row shares a lock on it, and two that would change it next would lock each other out.
     Memory.objects.bulk_create(fresh, ignore_conflicts=True)
     stored = {**known, **_known([row.digest for row in fresh])} if fresh else known
-    return [
-        _counted(one, stored[digest], was_known=digest in known) for digest, one in told.items() if digest in stored
-    ]
+    pairs = [_Again(one.row, stored[digest]) for digest, one in told.items() if digest in stored]
+    again = [pair for pair in pairs if pair.is_told_again(was_known=pair.row.digest in known)]
+    _count(again)
+    changed = {pair.row.digest: _took_over(pair) for pair in again if _is_by_name(pair.row.kind)}
+    old = {*known, *(pair.row.digest for pair in again)}
+    return [_kept(pair, told[pair.row.digest].scope, old, changed) for pair in pairs]
 
 
 def digest_of(scope: str, kind: str, text: str, data: Any) -> str:
@@ -123,18 +126,25 @@ def _known(digests: Iterable[str]) -> dict[str, Memory]:
     return {row.digest: row for row in Memory.objects.filter(digest__in=list(digests))}
 
 
-def _counted(one: _Told, stored: Memory, *, was_known: bool) -> Kept:
-    """Count a memory that was there before, also one that another job stored a moment ago."""
-    told = one.row
-    is_ours = not was_known and stored.created_at == told.created_at
-    # Any: values of several types under the names of fields.
-    kept: dict[str, Any] = {"id": stored.pk, "kind": stored.kind, "scope": one.scope}
-    if is_ours:
-        return Kept(**kept, text=told.text, is_new=True)
-    if told.execution_id is not None and stored.execution_id == told.execution_id:
-        return Kept(**kept, text=stored.text, is_new=False)
-    with database.atomic():
-        Memory.objects.filter(pk=stored.pk).update(
+class _Again(NamedTuple):
+    """A memory as it is told now, and as it is stored."""
+
+    row: Memory
+    stored: Memory
+
+    def is_told_again(self, *, was_known: bool) -> bool:
+        """Say whether it counts: it was there before, or another job stored it a moment ago, and not by this turn."""
+        if not was_known and self.stored.created_at == self.row.created_at:
+            return False
+        return self.row.execution_id is None or self.stored.execution_id != self.row.execution_id
+
+
+def _count(again: Sequence[_Again]) -> None:
+    """Count what is told again, in one statement per kind; each lasts from now on."""
+    for kind in sorted({pair.row.kind for pair in again}):
+        rows = [pair for pair in again if pair.row.kind == kind]
+        told = rows[0].row
+        Memory.objects.filter(pk__in=sorted(pair.stored.pk for pair in rows)).update(
             count=F("count") + 1,
             agent_id=told.agent_id,
             execution_id=told.execution_id,
@@ -143,15 +153,28 @@ def _counted(one: _Told, stored: Memory, *, was_known: bool) -> Kept:
             updated_at=told.updated_at,
             expires_at=told.expires_at,
         )
-        text = _taken_over(told, stored.pk) if _is_by_name(told.kind) else stored.text
-    return Kept(**kept, text=text, is_new=False, is_changed=text != stored.text)
 
 
-def _taken_over(told: Memory, pk: int) -> str:
-    """Let what is told of a thing or under a key replace what was; its row is locked by the write before."""
-    data = Memory.objects.values_list("data", flat=True).get(pk=pk)
-    Memory.objects.filter(pk=pk).update(text=told.text, data=_merged(told, data))
-    return told.text
+def _took_over(pair: _Again) -> bool:
+    """Let what is told of a thing or under a key replace what was; say whether its text is another one now."""
+    with database.atomic():
+        # Written first: that is the lock, on every database.
+        Memory.objects.filter(pk=pair.stored.pk).update(text=pair.row.text)
+        data = Memory.objects.values_list("data", flat=True).get(pk=pair.stored.pk)
+        Memory.objects.filter(pk=pair.stored.pk).update(data=_merged(pair.row, data))
+    return pair.row.text != pair.stored.text
+
+
+def _kept(pair: _Again, scope: str, old: set[str], changed: dict[str, bool]) -> Kept:
+    digest, stored = pair.row.digest, pair.stored
+    return Kept(
+        id=stored.pk,
+        kind=stored.kind,
+        scope=scope,
+        text=pair.row.text if digest in changed else stored.text,
+        is_new=digest not in old,
+        is_changed=changed.get(digest, False),
+    )
 
 
 def _is_by_name(kind: str) -> bool:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from io import StringIO
 from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
+from django.core.management import call_command
 from django.db import connections
 
 from agentcore.exceptions import InvalidInput
 from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping
 from agentcore.models import Memory, Vector
 from agentcore.testing import make_session, make_user
+from agentcore.vectors import Embedder
 from tests.contracts.memories import BACKENDS, NOWHERE, fact, said, session_owner, texts, user_owner
 
 pytestmark = pytest.mark.django_db
@@ -253,3 +256,31 @@ def test_what_is_deleted_or_erased_is_gone_with_all_that_was_kept_beside_it(back
 
 def vectors_kept() -> int:
     return Vector.objects.filter(collection="memory").count()
+
+
+@pytest.mark.parametrize("name", ["vector", "hybrid"])
+def test_mem_04_what_another_backend_or_embedder_left_is_kept_and_embedded_anew_by_command(name, settings):
+    owner = user_owner()
+    BACKENDS["buffer"]().remember(owner, [fact("The user likes tea."), fact("The car is grey.")], source=NOWHERE)
+    settings.AGENTCORE = {"MEMORY_BACKEND": name}
+    backend = BACKENDS[name]()
+    newest = [] if name == "vector" else ["The car is grey."]
+    assert texts(backend, owner, "likes tea", limit=1) == newest
+    call_command("agentcore_reembed", "memory", stdout=StringIO(), stderr=StringIO())
+    assert texts(backend, owner, "likes tea", limit=1) == ["The user likes tea."]
+    settings.AGENTCORE = {"MEMORY_BACKEND": name, "EMBEDDER": f"{__name__}.Other"}
+    assert texts(backend, owner, "likes tea", limit=1) == newest
+    backend.remember(owner, [fact("The dog likes tea.")], source=NOWHERE)
+    assert texts(backend, owner, "tea", limit=1) == ["The dog likes tea."]
+    call_command("agentcore_reembed", "memory", stdout=StringIO(), stderr=StringIO())
+    assert len(texts(backend, owner, "tea")) == 3
+    assert Memory.objects.count() == 3
+
+
+class Other(Embedder):
+    """Another embedder, of another dimension."""
+
+    id = "other"
+
+    def compute(self, texts):
+        return [[1.0, "tea" in text, len(text) / 1000, 0.1] for text in texts]
