@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -29,8 +29,16 @@ TYPE_OF_SUFFIX = {
     ".pdf": PDF,
 }
 # What of a web page is no text for a reader.
-NOT_TEXT = ("script", "style", "noscript", "template", "nav", "svg", "iframe", "form")
-BLOCKS = ("p", "li", "pre", "blockquote", "table", "tr", "dt", "dd", "div", "section", "article", "main", "br")
+NOT_TEXT = frozenset(("script", "style", "noscript", "template", "nav", "svg", "iframe", "form", "title"))
+HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
+# What parts a block from its neighbours.
+BLOCKS = {
+    **dict.fromkeys(("br", "tr", "li", "dt", "dd"), "\n"),
+    **dict.fromkeys(("td", "th"), " "),
+    **dict.fromkeys(
+        ("p", "blockquote", "table", "ul", "ol", "dl", "div", "section", "article", "main", "header"), "\n\n"
+    ),
+}
 HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*\s*$", re.MULTILINE)
 MAX_TITLE = 255
 MAX_PAGES = 5_000
@@ -94,17 +102,30 @@ def _html(data: bytes, name: str) -> tuple[str, str]:
     # Its own charset, if it names one, else what the bytes look like.
     page = bs4.BeautifulSoup(data, "html.parser")
     title = page.title.get_text() if page.title else ""
-    for part in page(list(NOT_TEXT)):
-        part.decompose()
-    for heading in page([f"h{level}" for level in range(1, 7)]):
-        words = " ".join(heading.get_text(" ").split())
-        heading.replace_with(f"\n\n{'#' * int(heading.name[1])} {words}\n\n" if words else "")
-    for block in page(list(BLOCKS)):
-        block.insert_before("\n" if block.name in ("br", "tr", "li") else "\n\n")
-        block.insert_after("\n" if block.name in ("br", "tr", "li") else "\n\n")
-    text = (page.body or page).get_text()
-    lines = [" ".join(line.split()) for line in text.splitlines()]
+    lines = [" ".join(line.split()) for line in "".join(_texts(bs4, page.body or page)).splitlines()]
     return title, re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+
+
+def _texts(bs4: Any, root: Any) -> Iterator[str]:
+    """Yield the texts of a page in order, and what parts its blocks; without recursion, however deep it is nested."""
+    left: list[Any] = [root]
+    while left:
+        node = left.pop()
+        if isinstance(node, bs4.element.PreformattedString) or getattr(node, "name", "") in NOT_TEXT:
+            continue
+        if isinstance(node, str):
+            # Plain ones are our own; the line ends within a page's mean nothing.
+            yield node if type(node) is str else re.sub(r"\s+", " ", node)
+        elif node.name in HEADINGS:
+            words = " ".join(node.get_text(" ").split())
+            yield f"\n\n{'#' * int(node.name[1])} {words}\n\n" if words else ""
+        elif node.name == "pre":
+            yield f"\n\n{node.get_text()}\n\n"
+        else:
+            between = BLOCKS.get(node.name, "")
+            yield between
+            left.append(between)
+            left.extend(reversed(node.contents))
 
 
 def _pdf(data: bytes, name: str) -> tuple[str, str]:

@@ -12,8 +12,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import include, path
 
-from agentcore import TurnState, agent, runtime, tool
+from agentcore import TurnState, agent, knowledge, runtime, tool
 from agentcore.exceptions import ProviderOverloaded
+from agentcore.knowledge import Content
 from agentcore.models import AgentContext, AgentSession, UserQuestion
 from agentcore.testing import TESTING_AGENT, calls, make_approval, make_session, make_turn, make_user, stream
 from agentcore.testing.agents import ledger
@@ -386,3 +387,14 @@ def test_the_script_says_what_the_page_says(cora):
     assert set(words["turn"]) == set(TurnState.values)
     assert (words["logged_out"], words["log_in_page"]) == ("You are logged out.", "/accounts/login/")
     assert (words["call"], words["verdict"]) == (CALL_WORDS, VERDICT_WORDS)
+
+
+def test_the_sources_that_were_looked_at_stand_below_the_answer(cora, user, scripted, run_turns):
+    content = Content(text="# Refunds\n\nA refund takes <b>five</b> days.", media_type="text/markdown", title="<Terms>")
+    knowledge.ingest(content, source="terms.md")
+    scripted(["Five days.", "Hello."])
+    result = runtime.execute(TESTING_AGENT, "How long does a refund take?", user=user, enable_rag=True)
+    runtime.execute(TESTING_AGENT, "Hello", session_id=result.session_id, user=user)
+    page = cora.get(f"/?session={result.session_id}").content.decode()
+    assert page.count('<li class="plain">&lt;Terms&gt; › Refunds (terms.md)</li>') == 1
+    assert "<b>five</b>" not in page

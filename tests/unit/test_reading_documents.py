@@ -63,6 +63,18 @@ def test_html_loses_its_scripts_and_keeps_its_headings():
     assert not any(word in content.text for word in ("steal", "color", "Home", "<"))
 
 
+def test_html_keeps_the_lines_of_code_and_no_others():
+    pytest.importorskip("bs4")
+    content = knowledge.read(b"<p>one\ntwo</p><pre>a\nb</pre><!-- no --><p>three</p>", name="a.html")
+    assert content.text == "one two\n\na\nb\n\nthree"
+
+
+@pytest.mark.parametrize("page", [b"<div>" * 5_000 + b"x", b"<p>x</p>" * 5_000])
+def test_a_deep_or_wide_page_is_read(page):
+    pytest.importorskip("bs4")
+    assert set(knowledge.read(page, name="a.html").text.split()) == {"x"}
+
+
 def test_html_is_decoded_as_it_says():
     pytest.importorskip("bs4")
     content = knowledge.read('<meta charset="iso-8859-1"><p>Grüße</p>'.encode("latin-1"), name="a.htm")
