@@ -21,6 +21,7 @@ LOGGERS = (
     "agentcore.engine",
     "agentcore.events",
     "agentcore.health",
+    "agentcore.knowledge",
     "agentcore.leases",
     "agentcore.memory",
     "agentcore.providers",
