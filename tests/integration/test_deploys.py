@@ -177,6 +177,7 @@ def _deliver(keywords):
 # Fields that hold text, numbers, times or JSON: nothing that only Python can read.
 PLAIN = (
     models.AutoField,
+    models.BinaryField,  # numbers as the model's docstring says: not of Python's own
     models.BooleanField,
     models.CharField,
     models.DateTimeField,

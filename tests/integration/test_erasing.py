@@ -242,7 +242,7 @@ def test_erasing_again_finds_nothing_and_is_on_record_too(story, owner):
 def test_other_stores_erase_theirs_and_one_that_fails_is_told(story, owner):
     seen, there = [], []
 
-    def memories(given):
+    def tickets(given):
         seen.append(given)
         return 7
 
@@ -252,10 +252,10 @@ def test_other_stores_erase_theirs_and_one_that_fails_is_told(story, owner):
         return 1
 
     erasers.register("redis keys", redis)
-    erasers.register("memories", memories)
+    erasers.register("tickets", tickets)
     try:
         report = runtime.erase(owner)
-        assert report.counts["memories"] == 7
+        assert report.counts["tickets"] == 7
         assert report.failed == {"redis keys": "ConnectionError: nobody there"}
         assert not report.is_complete
         assert seen[0].key == str(owner.pk)
@@ -268,7 +268,7 @@ def test_other_stores_erase_theirs_and_one_that_fails_is_told(story, owner):
         assert seen[1] == seen[0], "it is told of the same again"
     finally:
         erasers.unregister("redis keys")
-        erasers.unregister("memories")
+        erasers.unregister("tickets")
 
 
 def test_a_second_eraser_of_a_name_is_refused():
