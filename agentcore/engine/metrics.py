@@ -14,6 +14,7 @@ from agentcore.conf import settings
 from agentcore.engine import sums, tallies
 from agentcore.engine.tallies import APPROVAL, CALL, FAILED, MODEL, NOT_RUN, REPLIED, TIMED_OUT, TURN, Tallies
 from agentcore.exceptions import Unavailable
+from agentcore.memory import keeping
 from agentcore.models import AgentContext, ToolApproval
 from agentcore.states import ApprovalStatus, CallStatus, TurnState
 
@@ -46,8 +47,7 @@ def report() -> dict[str, Any]:
         "performance": _performance(_latest_durations(counts.counted_from)),
         "tools": _tools(counts.tallies),
         "llm": _llm(counts.tallies),
-        # Nothing is remembered beyond a turn yet.
-        "memory": None,
+        "memory": keeping.count_by_kind(),
         "approvals": _approvals(counts.tallies, counts.counted_from),
     }
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.db import IntegrityError
+from django.db.models import Count
 
 from agentcore import clock, database
 from agentcore.exceptions import Conflict, InvalidInput, NotFound, TooLarge
 from agentcore.memory import history, registry, store
 from agentcore.memory.base import Recalled
-from agentcore.models import Memory, Owner
+from agentcore.models import Memory, MemoryKind, Owner
 
 # So many are deleted at once: an index takes their ids in one call.
 BATCH = 500
@@ -81,6 +82,12 @@ def erase_of_sessions(sessions: Sequence[int]) -> int:
 def forget_over() -> int:
     """Delete what has expired, and what belonged to users who were deleted; return how many there were."""
     return _delete_all(Memory.objects.over())
+
+
+def count_by_kind() -> dict[str, int]:
+    """Return how many memories of each kind there are, of everybody, also those whose time is over."""
+    found = dict(Memory.objects.order_by().values_list("kind").annotate(Count("pk")))
+    return {kind: found.get(kind, 0) for kind in MemoryKind.values}
 
 
 def export(owner: Owner) -> Iterator[Memory]:

@@ -26,7 +26,7 @@ SHAPE = {
     "performance": {"average_duration", "min", "max", "p50", "p95", "p99"},
     "tools": {"total_calls", "by_tool", "success_rate"},
     "llm": {"total_calls", "tokens", "errors"},
-    "memory": None,
+    "memory": {"conversation", "entity", "fact", "working_memory", "event"},
     "approvals": {"pending", "decided", "median_seconds"},
 }
 
@@ -69,7 +69,7 @@ def pay_and_wait(scripted, *, amount=10):
 
 def test_without_a_turn_counts_are_0_and_what_has_no_data_is_none():
     found = runtime.metrics()
-    assert {name: set(part) if part is not None else None for name, part in found.items()} == SHAPE
+    assert {name: set(part) for name, part in found.items()} == SHAPE
     assert found["executions"] == {"total": 0, "successful": 0, "failed": 0, "cancelled": 0, "success_rate": None}
     assert set(found["performance"].values()) == {None}
     assert found["tools"] == {"total_calls": 0, "by_tool": {}, "success_rate": None}
@@ -275,5 +275,16 @@ def test_reading_takes_as_many_queries_whatever_there_is(scripted, django_assert
     scripted(lambda request: "Hello.")
     for _ in range(5):
         runtime.execute("testing-agent", "hi", session_id=make_session().session_id)
-    with django_assert_max_num_queries(11):
+    with django_assert_max_num_queries(12):
         runtime.metrics()
+
+
+def test_memory_is_counted_by_kind(scripted):
+    scripted(["Hello.", "Hello again."])
+    user = make_user("somebody")
+    for words in ("hi", "hi once more"):
+        runtime.execute("testing-agent", words, user=user)
+    counted = {"conversation": 4, "entity": 0, "fact": 0, "working_memory": 0, "event": 0}
+    assert runtime.metrics()["memory"] == counted
+    runtime.reset_metrics()
+    assert runtime.metrics()["memory"] == counted
