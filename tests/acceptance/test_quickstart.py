@@ -144,7 +144,7 @@ def test_it_says_one_line_once_it_answers_and_ends_cleanly(data_dir):
             assert json.loads(live.recv(5)) == {"kind": "snapshot", "pending": 0, "newest": None}
             code, seconds = demo.stop()
         assert (code, demo.process.stdout.read()) == (0, "")
-        assert seconds < 2
+        assert seconds < 5
         assert {path.name for path in data_dir.iterdir()} >= {"db.sqlite3", "secret-key"}
     assert "Traceback" not in errors(data_dir)
 

@@ -57,7 +57,7 @@ def test_a_ticket_goes_with_its_session_and_its_index_is_there_until_it_is_taken
     assert ticket.total_tokens == sum(turn.input_tokens + turn.output_tokens for turn in turns)
     assert Ticket.objects.get(session__session_id="s").session.ticket == ticket
     assert "desk_turn_by_agent" in _indexes()
-    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+    call_command("makemigrations", "desk", "agentcore", "--check", "--dry-run", verbosity=1)
     call_command("migrate", "desk", "0001", verbosity=0)
     assert "desk_turn_by_agent" not in _indexes()
     runtime.delete("s")
