@@ -76,8 +76,10 @@ class Shown:
 
 class MemoryQuerySet(QuerySet["Memory"]):
     def of(self, owner: Owner) -> Self:
-        """Keep what `owner` has and what is not over; nothing for nobody."""
-        return self.owned_by(owner).lasting()
+        """Keep what `owner` has, what is not over, and what is not kept to a deleted session; nothing for nobody."""
+        lasting = self.owned_by(owner).lasting()
+        # A turn's own session is there.
+        return lasting if owner.session_pk is not None else lasting.filter(session__deleted_at=None)
 
     def owned_by(self, owner: Owner) -> Self:
         """Keep what `owner` has, also what is over. No other filter decides whose a memory is."""

@@ -52,6 +52,10 @@ class RedisState:
             return otherwise
         try:
             return question()
+        except UnicodeDecodeError:
+            # Not written by this app: as good as no copy.
+            logger.warning("What Redis holds under a turn's name is no text", exc_info=True)
+            return otherwise
         except redis.RedisError:
             self._rests_until = time.monotonic() + REST_SECONDS
             logger.warning("Redis does not answer; turns go on from the database", exc_info=True)
@@ -70,6 +74,15 @@ def client() -> redis.Redis:
             f"AGENTCORE['STATE_BACKEND'] is {settings.STATE_BACKEND!r}, which needs AGENTCORE['REDIS_URL']."
         )
     return _client(settings.REDIS_URL)
+
+
+def find_problem(url: str) -> str | None:
+    """Return what is wrong with a REDIS_URL, None if nothing is; nobody is asked."""
+    try:
+        redis.connection.parse_url(url)  # type: ignore[no-untyped-call]  # its stubs leave it out
+    except ValueError as error:
+        return f"AGENTCORE['REDIS_URL'] is {url!r}, which is no address of a Redis: {error}"
+    return None
 
 
 @lru_cache(maxsize=8)

@@ -10,6 +10,7 @@ from django.utils.module_loading import import_string
 
 from agentcore.conf import settings
 from agentcore.exceptions import ConfigurationError
+from agentcore.state import redis
 from agentcore.state.base import StateBackend
 
 BUILT_IN = {
@@ -32,9 +33,11 @@ def find_problem(name: str) -> str | None:
         _made(name)
     except ConfigurationError as mistake:
         return str(mistake)
-    if name in ("redis", "hybrid") and not settings.REDIS_URL:
+    if name not in ("redis", "hybrid"):
+        return None
+    if not settings.REDIS_URL:
         return f"AGENTCORE['STATE_BACKEND'] is {name!r}, which needs AGENTCORE['REDIS_URL']."
-    return None
+    return redis.find_problem(settings.REDIS_URL)
 
 
 @lru_cache(maxsize=8)

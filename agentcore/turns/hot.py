@@ -45,13 +45,13 @@ def take_up(
 ) -> TakenUp | None:
     """Return what the hot copy of a turn has, None without one. `find_stored` says when each key got its row last."""
     backend = state.current()
-    fields = backend.read(str(execution_id)) if backend.is_hot else {}
-    if not fields:
+    copy = copies.read(backend.read(str(execution_id))) if backend.is_hot else None
+    if copy is None:
         return None
-    steps, numbers = copies.steps_of(fields), range(1, before_step)
+    numbers = range(1, before_step)
     # An ended step never changes: a copy of each is as good as the rows.
-    earlier = [steps[number] for number in numbers] if all(number in steps for number in numbers) else None
-    return TakenUp(copies.unsaved(fields, find_stored()), earlier)
+    is_whole = all(number in copy.steps for number in numbers)
+    return TakenUp(copy.unsaved(find_stored()), [copy.steps[number] for number in numbers] if is_whole else None)
 
 
 def follow() -> None:

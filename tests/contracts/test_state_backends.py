@@ -528,3 +528,37 @@ def settled(server: Any, commands: list[str]) -> int:
         time.sleep(0.001)
     del commands[-1]
     return len(commands)
+
+
+@pytest.mark.parametrize("name", IN_REDIS)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("step:1", "{nope"),
+        ("step:1", '{"number":1,"message":null,"action":"","calls":[],"of_a_later_version":1}'),
+        ("step:1", "[]"),
+        ("memory:k", "[1]"),
+        ("memory:k", '["v","2026-01-01T00:00:00"]'),
+        ("memory:k", b"\xff\xfe"),
+    ],
+)
+def test_a_copy_that_cannot_be_read_is_as_good_as_none(
+    use_backend: UseBackend,
+    server: Any,
+    name: str,
+    field: str,
+    value: str | bytes,
+    scripted: Any,
+    seen: list[Any],
+    die_at_request: DieAt,
+    clock: Any,
+) -> None:
+    use_backend(name)
+    scripted([calls(("book", {"key": "b", "value": "2"})), calls(("look", {})), "Done."])
+    turn = start()
+    die_at_request(2)
+    key = f"agentcore:turn:{turn.execution_id}"
+    take_over_from_the_dead(clock, meanwhile=lambda: server.hset(key, field, value))
+    assert (end_of(turn), turn.takeovers) == ((TurnState.COMPLETED, "Done."), 1)
+    assert [known for known, _, _ in seen] == [{"b": "2"}]
+    assert_invariants()

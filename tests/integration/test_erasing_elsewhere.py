@@ -2,10 +2,11 @@
 
 import pytest
 
-from agentcore import knowledge, runtime, state
+from agentcore import knowledge, memory, runtime, state
 from agentcore.knowledge import Content
 from agentcore.models import Document, Memory, Vector
 from agentcore.testing import calls, make_user
+from tests.redis_database import own_redis_database
 
 pytestmark = pytest.mark.django_db
 
@@ -57,3 +58,29 @@ def test_a_store_that_is_away_leaves_the_erasure_unfinished(scripted, settings, 
     assert list(report.failed) == ["hot copies"]
     settings.AGENTCORE = {}
     assert runtime.erase(owner).is_complete
+
+
+@pytest.mark.services("redis")
+def test_copies_go_from_redis_too_when_the_backend_is_another_by_now(scripted, settings, owner):
+    with own_redis_database() as url:
+        settings.AGENTCORE = {"STATE_BACKEND": "redis", "REDIS_URL": url}
+        scripted([calls(("lookup", {"q": "a"})), "Found."])
+        result = runtime.execute("testing-agent", "look", user=owner)
+        settings.AGENTCORE = {"REDIS_URL": url}
+        assert runtime.erase(owner).counts["hot copies"] == 1
+        settings.AGENTCORE = {"STATE_BACKEND": "redis", "REDIS_URL": url}
+        assert state.current().read(result.execution_id) == {}
+
+
+def test_what_is_kept_to_a_deleted_session_is_not_shown_and_is_erased_all_the_same(settings, make_session, owner):
+    session = make_session(user=owner)
+    kept = memory.current().remember(
+        memory.Owner.of_session(session),
+        [memory.Item(kind="fact", text="Likes tea.", only_here=True), memory.Item(kind="fact", text="Is called Jane.")],
+        source=memory.Source(session_id=session.session_id),
+    )
+    assert len(kept) == 2
+    runtime.delete(session.session_id)
+    shown = Memory.objects.of(memory.Owner.of_user(owner)).values_list("text", flat=True)
+    assert list(shown) == ["Is called Jane."]
+    assert runtime.erase(owner).counts["memories"] == 2

@@ -184,6 +184,8 @@ class NoState:
     [
         ({"STATE_BACKEND": "redis"}, "which needs AGENTCORE['REDIS_URL']"),
         ({"STATE_BACKEND": "hybrid"}, "which needs AGENTCORE['REDIS_URL']"),
+        ({"STATE_BACKEND": "redis", "REDIS_URL": "localhost:6379"}, "'localhost:6379', which is no address of a Redis"),
+        ({"STATE_BACKEND": "hybrid", "REDIS_URL": "http://x"}, "'http://x', which is no address of a Redis"),
         ({"STATE_BACKEND": "mongo"}, "it must be one of memory, database, redis, hybrid or the dotted path"),
         ({"STATE_BACKEND": "agentcore.state.nowhere.State"}, "it must be one of memory, database, redis, hybrid"),
         ({"STATE_BACKEND": f"{__name__}.NoState"}, "it lacks is_up, write, read, forget"),

@@ -25,7 +25,13 @@ def broken(settings):
     def breaks(first=lambda: None):
         settings.CACHES = {"default": {"BACKEND": f"{__name__}.BrokenCache", "OPTIONS": {"first": first}}}
 
+    # A test before this one may have had a cache that failed, too.
+    _forget()
     yield breaks
+    _forget()
+
+
+def _forget():
     shared._own.forget(*list(shared._own._kept))
     shared._clerk.wake()
 
