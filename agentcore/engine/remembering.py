@@ -9,8 +9,8 @@ from typing import Any
 
 from agentcore import clock, database, memory
 from agentcore.conf import settings
-from agentcore.exceptions import LeaseLost
-from agentcore.memory import Item, MemoryKind, Owner, Source, keeping, registry
+from agentcore.exceptions import LeaseLost, NotFound
+from agentcore.memory import Item, Kept, MemoryKind, Owner, Source, keeping, registry, store
 from agentcore.memory.extraction import ExtractionFailed, Extractor, Said
 from agentcore.messages import Message, ModelRequest, ToolSpec
 from agentcore.providers import registry as providers
@@ -38,8 +38,8 @@ def remember(work: Work) -> None:
         return
     try:
         _remember(work, owner)
-    except LeaseLost:
-        logger.warning("Lost ownership of a turn; nothing is told of what was remembered", extra=_facts(work))
+    except (LeaseLost, NotFound):
+        logger.warning("A turn was lost or erased meanwhile; nothing is remembered of it", extra=_facts(work))
     except Exception:
         logger.exception("What was remembered of a turn could not be told", extra=_facts(work))
 
@@ -66,15 +66,28 @@ def _remember(work: Work, owner: Owner) -> None:
     except Exception as error:
         logger.exception("Nothing could be extracted from a turn", extra=_facts(work))
         told["extraction_error"] = type(error).__name__
-    stored = []
+    if extractor is not None:
+        # It may have taken long, and what was erased meanwhile is not to come back.
+        recalled.require_held(work)
+    kept: list[Kept] = []
     try:
         kept = memory.current().remember(owner, items, source=_source(work)) if items else []
-        stored = [{"id": item.id, "kind": str(item.kind), "new": item.is_new} for item in kept]
     except Exception as error:
         logger.exception("A turn could not be remembered, or not wholly", extra=_facts(work))
         told["error"] = type(error).__name__
-    if stored or told:
-        recalled.tell_kept(work, stored=stored, duration=clock.monotonic() - began, **told)
+    if kept or told:
+        _tell(work, kept, duration=clock.monotonic() - began, **told)
+
+
+def _tell(work: Work, kept: list[Kept], **told: Any) -> None:
+    """Tell what was kept; take it back where the turn was erased meanwhile: who erased it has looked already."""
+    stored = [{"id": item.id, "kind": str(item.kind), "new": item.is_new} for item in kept]
+    try:
+        recalled.tell_kept(work, stored=stored, **told)
+    except (LeaseLost, NotFound):
+        new = [item.id for item in kept if item.is_new]
+        memory.current().forget(store.drop_first_told(work.turn.execution_id, new))
+        raise
 
 
 def _conversation(work: Work) -> list[Item]:

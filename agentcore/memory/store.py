@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
-from django.db.models import F
+from django.db.models import F, Q
 
 from agentcore import canonical, clock, database
 from agentcore.conf import settings
@@ -46,6 +47,15 @@ def keep(owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
     changed = {pair.row.digest: _took_over(pair) for pair in again if _is_by_name(pair.row.kind)}
     old = {*known, *(pair.row.digest for pair in again)}
     return [_kept(pair, told[pair.row.digest].scope, old, changed) for pair in pairs]
+
+
+@database.retried
+def drop_first_told(execution_id: UUID, new: Sequence[int]) -> list[int]:
+    """Delete the rows `new`, and all that no other turn told than this one; return their keys."""
+    found = Memory.objects.filter(Q(pk__in=list(new)) | Q(execution_id=execution_id, count=1))
+    keys = list(found.order_by("pk").values_list("pk", flat=True))
+    Memory.objects.filter(pk__in=keys).delete()
+    return keys
 
 
 def digest_of(scope: str, kind: str, text: str, data: Any) -> str:
