@@ -32,7 +32,7 @@ def keep(owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
     if owner.is_nobody:
         raise InvalidInput("A memory needs a user or a session to belong to.")
     now = clock.now()
-    told = {one.row.digest: one for one in (_told(owner, item, source, now) for item in items)}
+    told = _by_digest(_told(owner, item, source, now) for item in items)
     if not told:
         return []
     known = _known(told)
@@ -130,6 +130,17 @@ def _told(owner: Owner, item: Item, source: Source, now: datetime) -> _Told:
         expires_at=expiry(kind, now),
     )
     return _Told(row, scope)
+
+
+def _by_digest(told: Iterable[_Told]) -> dict[str, _Told]:
+    """Return what is told by what makes it the same; of a thing told twice, the attributes of both."""
+    found: dict[str, _Told] = {}
+    for one in told:
+        before = found.get(one.row.digest)
+        if before is not None:
+            one.row.data = _merged(one.row, before.row.data)
+        found[one.row.digest] = one
+    return found
 
 
 def _known(digests: Iterable[str]) -> dict[str, Memory]:

@@ -154,6 +154,20 @@ def test_what_is_told_later_of_a_thing_is_added_to_it(backend):
     assert found.data == {"name": "77", "type": "order", "attributes": {"state": "sent", "city": "Rome"}}
 
 
+def test_what_is_told_twice_of_a_thing_at_once_is_added_up(backend):
+    owner = user_owner()
+    backend.remember(
+        owner, [order(state="open", city="Rome"), said("hello"), order(state="sent"), order()], source=NOWHERE
+    )
+    [found] = [item for item in backend.recall(owner, "order 77", limit=5) if item.kind == MemoryKind.ENTITY]
+    assert found.data == {"name": "77", "type": "order", "attributes": {"state": "sent", "city": "Rome"}}
+    assert Memory.objects.get(kind=MemoryKind.ENTITY).count == 1
+
+
+def order(**attributes):
+    return Item(kind=MemoryKind.ENTITY, text="order 77", data={"name": "77", "type": "order", "attributes": attributes})
+
+
 @pytest.mark.parametrize(
     ("item", "problem"),
     [
