@@ -9,7 +9,7 @@ from typing import Any
 
 from agentcore import clock, database, memory
 from agentcore.conf import settings
-from agentcore.exceptions import LeaseLost, NotFound
+from agentcore.exceptions import InvalidInput, LeaseLost, NotFound
 from agentcore.memory import Item, Kept, MemoryKind, Owner, Source, keeping, registry, store
 from agentcore.memory.extraction import ExtractionFailed, Extractor, Said
 from agentcore.messages import Message, ModelRequest, ToolSpec
@@ -26,6 +26,8 @@ EXTRACTION_SECONDS = 60.0
 # In characters: what an extractor is given of either side.
 MAX_SAID = 8_000
 TOOL = "remember"
+# What a thing that cannot be kept raises, as a backend knows it or as its code meets it.
+WRONG = (InvalidInput, AttributeError, TypeError, ValueError)
 
 
 def remember(work: Work) -> None:
@@ -56,27 +58,36 @@ def forget_over() -> int:
 def _remember(work: Work, owner: Owner) -> None:
     extractor = registry.extractor()
     # What is said in a session without a user can be read in that session alone, and its history has it.
-    items = _conversation(work) if owner.user_id is not None else []
-    if not items and extractor is None:
+    said = _conversation(work) if owner.user_id is not None else []
+    if not said and extractor is None:
         return
     began = clock.monotonic()
-    told: dict[str, Any] = {}
-    try:
-        items += _extracted(work, extractor)
-    except Exception as error:
-        logger.exception("Nothing could be extracted from a turn", extra=_facts(work))
-        told["extraction_error"] = type(error).__name__
-    if extractor is not None:
-        # It may have taken long, and what was erased meanwhile is not to come back.
-        recalled.require_held(work)
+    noted, told = _extracted(work, extractor)
     kept: list[Kept] = []
-    try:
-        kept = memory.current().remember(owner, items, source=_source(work)) if items else []
-    except Exception as error:
-        logger.exception("A turn could not be remembered, or not wholly", extra=_facts(work))
-        told["error"] = type(error).__name__
+    # The words first and by themselves: they are kept whatever an extractor finds.
+    for items in filter(None, (said, noted)):
+        try:
+            kept += _keep(work, owner, items)
+        except Exception as error:
+            logger.exception("A turn could not be remembered, or not wholly", extra=_facts(work))
+            told["error"] = type(error).__name__
     if kept or told:
         _tell(work, kept, duration=clock.monotonic() - began, **told)
+
+
+def _keep(work: Work, owner: Owner, items: list[Item]) -> list[Kept]:
+    """Keep items, all at once; where one of them is wrong, each by itself, without those that cannot be kept."""
+    backend, source = memory.current(), _source(work)
+    try:
+        return backend.remember(owner, items, source=source)
+    except WRONG:
+        kept: list[Kept] = []
+        for item in items:
+            try:
+                kept += backend.remember(owner, [item], source=source)
+            except WRONG:
+                logger.exception("One thing of a turn cannot be remembered; it is left out", extra=_facts(work))
+        return kept
 
 
 def _tell(work: Work, kept: list[Kept], **told: Any) -> None:
@@ -104,12 +115,22 @@ def _source(work: Work) -> Source:
     return Source(execution_id=turn.execution_id, session_id=turn.session.session_id, agent_pk=turn.agent_id)
 
 
-def _extracted(work: Work, extractor: Extractor | None) -> list[Item]:
+def _extracted(work: Work, extractor: Extractor | None) -> tuple[list[Item], dict[str, Any]]:
+    """Return what an extractor finds, and what is to be told of its failure; raise LeaseLost for an erased turn."""
     if extractor is None:
-        return []
+        return [], {}
     said = Said(user=work.turn.input["content"][:MAX_SAID], assistant=(work.turn.response or "")[:MAX_SAID])
-    with database.given_back():
-        return list(extractor.extract(said, ask=_asking(work)))
+    found: list[Item] = []
+    told = {}
+    try:
+        with database.given_back():
+            found = list(extractor.extract(said, ask=_asking(work)))
+    except Exception as error:
+        logger.exception("Nothing could be extracted from a turn", extra=_facts(work))
+        told["extraction_error"] = type(error).__name__
+    # It may have taken long, and what was erased meanwhile is not to come back.
+    recalled.require_held(work)
+    return found, told
 
 
 def _asking(work: Work) -> Any:

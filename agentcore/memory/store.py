@@ -20,7 +20,10 @@ from agentcore.models.memory import session_scope, user_scope
 MAX_TEXT = 4_000
 CUT = "…"
 MAX_DATA_BYTES = 16_384
+# What data of a kind has in any case, and what else of it has a form: text, or an object.
 NEEDED = {MemoryKind.ENTITY: ("name", "type"), MemoryKind.WORKING_MEMORY: ("key",)}
+TEXTS = {MemoryKind.CONVERSATION: ("role",)}
+OBJECTS = {MemoryKind.ENTITY: ("attributes",)}
 
 
 @database.retried
@@ -98,7 +101,13 @@ def _checked_data(kind: str, data: Any) -> dict[str, Any]:
     for name in NEEDED.get(MemoryKind(kind), ()):
         if not isinstance(plain.get(name), str) or not plain[name].strip():
             raise InvalidInput(f"data of the kind {kind} needs {name}, a text.", field="data")
-    if canonical.byte_size(plain) > MAX_DATA_BYTES:
+    for name in TEXTS.get(MemoryKind(kind), ()):
+        if name in plain and not isinstance(plain[name], str):
+            raise InvalidInput(f"{name} in data of the kind {kind} must be a text.", field="data")
+    for name in OBJECTS.get(MemoryKind(kind), ()):
+        if plain.get(name) is not None and not isinstance(plain[name], dict):
+            raise InvalidInput(f"{name} in data of the kind {kind} must be an object.", field="data")
+    if _is_too_large(plain):
         raise InvalidInput(f"data is over {MAX_DATA_BYTES} bytes as JSON.", field="data")
     return plain
 
@@ -204,10 +213,21 @@ def _is_by_name(kind: str) -> bool:
 
 
 def _merged(told: Memory, known: dict[str, Any]) -> dict[str, Any]:
+    """Return what is told with the attributes known before, as long as a memory can hold both."""
     if told.kind != MemoryKind.ENTITY:
         return dict(told.data)
-    attributes = {**(known.get("attributes") or {}), **(told.data.get("attributes") or {})}
-    return {**told.data, "attributes": attributes} if attributes else dict(told.data)
+    attributes = {**_attributes(known), **_attributes(told.data)}
+    both = {**told.data, "attributes": attributes} if attributes else dict(told.data)
+    return dict(told.data) if _is_too_large(both) else both
+
+
+def _attributes(data: dict[str, Any]) -> dict[str, Any]:
+    found = data.get("attributes")
+    return found if isinstance(found, dict) else {}
+
+
+def _is_too_large(data: dict[str, Any]) -> bool:
+    return canonical.byte_size(data) > MAX_DATA_BYTES
 
 
 def _folded(text: str) -> str:
