@@ -8,6 +8,7 @@ from typing import Any
 
 from agentcore import clock, database, memory
 from agentcore.conf import settings
+from agentcore.drivers import registry as drivers
 from agentcore.events.kinds import EventType
 from agentcore.exceptions import LeaseLost, TurnCancelled
 from agentcore.memory import MemoryKind, Owner, Recalled, Shown
@@ -48,8 +49,11 @@ def recall(work: Work) -> None:
 
 
 def _is_due(work: Work) -> bool:
-    turn = work.turn
-    if not turn.enable_memory or work.step.number > 1 or work.step.message is not None:
+    """Say whether the turn is at its very beginning, worked by the built-in driver, and nothing was recalled yet."""
+    if not work.turn.enable_memory or work.step.number > 1 or work.step.message is not None:
+        return False
+    # Others are not given what is found: they have no prompt of ours.
+    if work.pinned["driver"] != drivers.BUILT_IN:
         return False
     return not any(kind in FOUND for kind, _ in work.recalled) and not recalled.was_told(work, EventType.MEMORY_UPDATED)
 
