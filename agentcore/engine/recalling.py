@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from agentcore import clock, database, memory
 from agentcore.conf import settings
+from agentcore.drivers import registry as drivers
 from agentcore.events.kinds import EventType
 from agentcore.exceptions import LeaseLost, TurnCancelled
 from agentcore.memory import MemoryKind, Owner, Recalled, Shown
+from agentcore.memory.buffer import BufferMemory
 from agentcore.models import EntryKind
+from agentcore.tools import execution
 from agentcore.turns import recalled
 from agentcore.turns.recalled import Entry
 from agentcore.turns.work import Work
@@ -19,6 +23,8 @@ logger = logging.getLogger("agentcore.memory")
 
 # What a memory becomes in a turn's context.
 ENTRY_KINDS = {MemoryKind.FACT: EntryKind.FACT, MemoryKind.ENTITY: EntryKind.ENTITY}
+# A backend may ask an embedder that is far away. It never gets more than half of what the turn has left.
+MAX_SECONDS = 30.0
 FOUND = (EntryKind.FACT, EntryKind.ENTITY, EntryKind.RECALLED)
 # A session with no more events than that shows all that was said in it, so facts of its own would say it twice.
 SHOWN_WHOLE = 500
@@ -43,16 +49,40 @@ def recall(work: Work) -> None:
 
 
 def _is_due(work: Work) -> bool:
-    turn = work.turn
-    if not turn.enable_memory or work.step.number > 1 or work.step.message is not None:
+    """Say whether the turn is at its very beginning, worked by the built-in driver, and nothing was recalled yet."""
+    if not work.turn.enable_memory or work.step.number > 1 or work.step.message is not None:
+        return False
+    # Others are not given what is found: they have no prompt of ours.
+    if work.pinned["driver"] != drivers.BUILT_IN:
         return False
     return not any(kind in FOUND for kind, _ in work.recalled) and not recalled.was_told(work, EventType.MEMORY_UPDATED)
 
 
 def _found(work: Work, owner: Owner) -> list[Recalled]:
     query, limit = work.turn.input["content"], settings.MEMORY["recall"]
-    found = memory.current().recall(owner, query, limit=limit, shown=_shown(work))
+    backend, shown = memory.current(), _shown(work)
+
+    def find() -> list[Recalled]:
+        return list(backend.recall(owner, query, limit=limit, shown=shown))
+
+    # The rows alone answer at once, as for any other query of the turn; a project's own class may do anything.
+    found = find() if type(backend) is BufferMemory else _in_time(work, find)
     return found[:limit]
+
+
+def _in_time(work: Work, find: Callable[[], list[Recalled]]) -> list[Recalled]:
+    """Return what is found; a backend that takes too long is left behind."""
+    if not execution.has_room():
+        raise TimeoutError("Too many calls of this process hang already.")
+    seconds = min(work.seconds_left() / 2, MAX_SECONDS)
+    with database.given_back():
+        outcome = execution.run_tool(find, timeout=seconds, in_caller=database.is_in_test_case())
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.kind == "timed_out":
+        raise TimeoutError(f"The memory took more than {seconds:.1f} seconds.")
+    found: list[Recalled] = outcome.value
+    return found
 
 
 def _shown(work: Work) -> Shown:

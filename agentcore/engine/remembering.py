@@ -9,8 +9,8 @@ from typing import Any
 
 from agentcore import clock, database, memory
 from agentcore.conf import settings
-from agentcore.exceptions import LeaseLost
-from agentcore.memory import Item, MemoryKind, Owner, Source, keeping, registry
+from agentcore.exceptions import InvalidInput, LeaseLost, NotFound
+from agentcore.memory import Item, Kept, MemoryKind, Owner, Source, keeping, registry, store
 from agentcore.memory.extraction import ExtractionFailed, Extractor, Said
 from agentcore.messages import Message, ModelRequest, ToolSpec
 from agentcore.providers import registry as providers
@@ -26,6 +26,8 @@ EXTRACTION_SECONDS = 60.0
 # In characters: what an extractor is given of either side.
 MAX_SAID = 8_000
 TOOL = "remember"
+# What a thing that cannot be kept raises, as a backend knows it or as its code meets it.
+WRONG = (InvalidInput, AttributeError, TypeError, ValueError)
 
 
 def remember(work: Work) -> None:
@@ -38,8 +40,8 @@ def remember(work: Work) -> None:
         return
     try:
         _remember(work, owner)
-    except LeaseLost:
-        logger.warning("Lost ownership of a turn; nothing is told of what was remembered", extra=_facts(work))
+    except (LeaseLost, NotFound):
+        logger.warning("A turn was lost or erased meanwhile; nothing is remembered of it", extra=_facts(work))
     except Exception:
         logger.exception("What was remembered of a turn could not be told", extra=_facts(work))
 
@@ -56,25 +58,47 @@ def forget_over() -> int:
 def _remember(work: Work, owner: Owner) -> None:
     extractor = registry.extractor()
     # What is said in a session without a user can be read in that session alone, and its history has it.
-    items = _conversation(work) if owner.user_id is not None else []
-    if not items and extractor is None:
+    said = _conversation(work) if owner.user_id is not None else []
+    if not said and extractor is None:
         return
     began = clock.monotonic()
-    told: dict[str, Any] = {}
+    noted, told = _extracted(work, extractor)
+    kept: list[Kept] = []
+    # The words first and by themselves: they are kept whatever an extractor finds.
+    for items in filter(None, (said, noted)):
+        try:
+            kept += _keep(work, owner, items)
+        except Exception as error:
+            logger.exception("A turn could not be remembered, or not wholly", extra=_facts(work))
+            told["error"] = type(error).__name__
+    if kept or told:
+        _tell(work, kept, duration=clock.monotonic() - began, **told)
+
+
+def _keep(work: Work, owner: Owner, items: list[Item]) -> list[Kept]:
+    """Keep items, all at once; where one of them is wrong, each by itself, without those that cannot be kept."""
+    backend, source = memory.current(), _source(work)
     try:
-        items += _extracted(work, extractor)
-    except Exception as error:
-        logger.exception("Nothing could be extracted from a turn", extra=_facts(work))
-        told["extraction_error"] = type(error).__name__
-    stored = []
+        return backend.remember(owner, items, source=source)
+    except WRONG:
+        kept: list[Kept] = []
+        for item in items:
+            try:
+                kept += backend.remember(owner, [item], source=source)
+            except WRONG:
+                logger.exception("One thing of a turn cannot be remembered; it is left out", extra=_facts(work))
+        return kept
+
+
+def _tell(work: Work, kept: list[Kept], **told: Any) -> None:
+    """Tell what was kept; take it back where the turn was erased meanwhile: who erased it has looked already."""
+    stored = [{"id": item.id, "kind": str(item.kind), "new": item.is_new} for item in kept]
     try:
-        kept = memory.current().remember(owner, items, source=_source(work)) if items else []
-        stored = [{"id": item.id, "kind": str(item.kind), "new": item.is_new} for item in kept]
-    except Exception as error:
-        logger.exception("A turn could not be remembered, or not wholly", extra=_facts(work))
-        told["error"] = type(error).__name__
-    if stored or told:
-        recalled.tell_kept(work, stored=stored, duration=clock.monotonic() - began, **told)
+        recalled.tell_kept(work, stored=stored, **told)
+    except (LeaseLost, NotFound):
+        new = [item.id for item in kept if item.is_new]
+        memory.current().forget(store.drop_first_told(work.turn.execution_id, new))
+        raise
 
 
 def _conversation(work: Work) -> list[Item]:
@@ -91,12 +115,22 @@ def _source(work: Work) -> Source:
     return Source(execution_id=turn.execution_id, session_id=turn.session.session_id, agent_pk=turn.agent_id)
 
 
-def _extracted(work: Work, extractor: Extractor | None) -> list[Item]:
+def _extracted(work: Work, extractor: Extractor | None) -> tuple[list[Item], dict[str, Any]]:
+    """Return what an extractor finds, and what is to be told of its failure; raise LeaseLost for an erased turn."""
     if extractor is None:
-        return []
+        return [], {}
     said = Said(user=work.turn.input["content"][:MAX_SAID], assistant=(work.turn.response or "")[:MAX_SAID])
-    with database.given_back():
-        return list(extractor.extract(said, ask=_asking(work)))
+    found: list[Item] = []
+    told = {}
+    try:
+        with database.given_back():
+            found = list(extractor.extract(said, ask=_asking(work)))
+    except Exception as error:
+        logger.exception("Nothing could be extracted from a turn", extra=_facts(work))
+        told["extraction_error"] = type(error).__name__
+    # It may have taken long, and what was erased meanwhile is not to come back.
+    recalled.require_held(work)
+    return found, told
 
 
 def _asking(work: Work) -> Any:

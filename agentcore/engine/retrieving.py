@@ -21,6 +21,7 @@ from agentcore.vectors import Embedding
 
 logger = logging.getLogger("agentcore.engine")
 
+# It never takes more than half of what the turn has left.
 MAX_SECONDS = 30.0
 MAX_TOLD = 1_000
 
@@ -64,7 +65,7 @@ def _is_due(work: Work) -> bool:
 
 
 def _find(work: Work, query: str) -> list[Passage]:
-    embedding = _embedded(query, seconds=min(limits.require_time(work), MAX_SECONDS))
+    embedding = _embedded(query, seconds=min(limits.require_time(work) / 2, MAX_SECONDS))
     return passages.nearest(work.turn.agent.name, embedding, work.pinned["rag_top_k"])
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
+from uuid import UUID
 
-from django.db.models import F
+from django.db.models import F, Q
 
 from agentcore import canonical, clock, database
 from agentcore.conf import settings
@@ -19,7 +20,10 @@ from agentcore.models.memory import session_scope, user_scope
 MAX_TEXT = 4_000
 CUT = "…"
 MAX_DATA_BYTES = 16_384
+# What data of a kind has in any case, and what else of it has a form: text, or an object.
 NEEDED = {MemoryKind.ENTITY: ("name", "type"), MemoryKind.WORKING_MEMORY: ("key",)}
+TEXTS = {MemoryKind.CONVERSATION: ("role",)}
+OBJECTS = {MemoryKind.ENTITY: ("attributes",)}
 
 
 @database.retried
@@ -31,7 +35,7 @@ def keep(owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
     if owner.is_nobody:
         raise InvalidInput("A memory needs a user or a session to belong to.")
     now = clock.now()
-    told = {one.row.digest: one for one in (_told(owner, item, source, now) for item in items)}
+    told = _by_digest(_told(owner, item, source, now) for item in items)
     if not told:
         return []
     known = _known(told)
@@ -46,6 +50,15 @@ def keep(owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
     changed = {pair.row.digest: _took_over(pair) for pair in again if _is_by_name(pair.row.kind)}
     old = {*known, *(pair.row.digest for pair in again)}
     return [_kept(pair, told[pair.row.digest].scope, old, changed) for pair in pairs]
+
+
+@database.retried
+def drop_first_told(execution_id: UUID, new: Sequence[int]) -> list[int]:
+    """Delete the rows `new`, and all that no other turn told than this one; return their keys."""
+    found = Memory.objects.filter(Q(pk__in=list(new)) | Q(execution_id=execution_id, count=1))
+    keys = list(found.order_by("pk").values_list("pk", flat=True))
+    Memory.objects.filter(pk__in=keys).delete()
+    return keys
 
 
 def digest_of(scope: str, kind: str, text: str, data: Any) -> str:
@@ -88,7 +101,13 @@ def _checked_data(kind: str, data: Any) -> dict[str, Any]:
     for name in NEEDED.get(MemoryKind(kind), ()):
         if not isinstance(plain.get(name), str) or not plain[name].strip():
             raise InvalidInput(f"data of the kind {kind} needs {name}, a text.", field="data")
-    if canonical.byte_size(plain) > MAX_DATA_BYTES:
+    for name in TEXTS.get(MemoryKind(kind), ()):
+        if name in plain and not isinstance(plain[name], str):
+            raise InvalidInput(f"{name} in data of the kind {kind} must be a text.", field="data")
+    for name in OBJECTS.get(MemoryKind(kind), ()):
+        if plain.get(name) is not None and not isinstance(plain[name], dict):
+            raise InvalidInput(f"{name} in data of the kind {kind} must be an object.", field="data")
+    if _is_too_large(plain):
         raise InvalidInput(f"data is over {MAX_DATA_BYTES} bytes as JSON.", field="data")
     return plain
 
@@ -120,6 +139,17 @@ def _told(owner: Owner, item: Item, source: Source, now: datetime) -> _Told:
         expires_at=expiry(kind, now),
     )
     return _Told(row, scope)
+
+
+def _by_digest(told: Iterable[_Told]) -> dict[str, _Told]:
+    """Return what is told by what makes it the same; of a thing told twice, the attributes of both."""
+    found: dict[str, _Told] = {}
+    for one in told:
+        before = found.get(one.row.digest)
+        if before is not None:
+            one.row.data = _merged(one.row, before.row.data)
+        found[one.row.digest] = one
+    return found
 
 
 def _known(digests: Iterable[str]) -> dict[str, Memory]:
@@ -183,10 +213,21 @@ def _is_by_name(kind: str) -> bool:
 
 
 def _merged(told: Memory, known: dict[str, Any]) -> dict[str, Any]:
+    """Return what is told with the attributes known before, as long as a memory can hold both."""
     if told.kind != MemoryKind.ENTITY:
         return dict(told.data)
-    attributes = {**(known.get("attributes") or {}), **(told.data.get("attributes") or {})}
-    return {**told.data, "attributes": attributes} if attributes else dict(told.data)
+    attributes = {**_attributes(known), **_attributes(told.data)}
+    both = {**told.data, "attributes": attributes} if attributes else dict(told.data)
+    return dict(told.data) if _is_too_large(both) else both
+
+
+def _attributes(data: dict[str, Any]) -> dict[str, Any]:
+    found = data.get("attributes")
+    return found if isinstance(found, dict) else {}
+
+
+def _is_too_large(data: dict[str, Any]) -> bool:
+    return canonical.byte_size(data) > MAX_DATA_BYTES
 
 
 def _folded(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Model, Q, QuerySet
+from django.db.models import F, Model, Q, QuerySet
 
 from agentcore.models import (
     AgentContext,
@@ -62,7 +62,10 @@ def empty(turns: Sequence[int], *, now: datetime) -> dict[str, int]:
     counts["links"] = ApprovalLink.objects.filter(approval__turn__in=turns).delete()[0]
     for model in WITH_ERRORS:
         _shorten_errors(model, turns)
-    AgentContext.objects.filter(pk__in=turns).update(erased_at=now, deleted_at=now, updated_at=now)
+    # Who still holds one, to tell what is kept of it, holds it no more.
+    AgentContext.objects.filter(pk__in=turns).update(
+        erased_at=now, deleted_at=now, updated_at=now, lease_token=F("lease_token") + 1
+    )
     return counts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentcore import canonical
+from agentcore import canonical, database
 from agentcore.events import log
 from agentcore.events.kinds import EventType
 from agentcore.exceptions import LeaseLost
@@ -54,17 +54,31 @@ def was_told(work: Work, type: EventType) -> bool:
     return bool(told.exists())
 
 
+@database.retried
+def require_held(work: Work) -> None:
+    """Raise LeaseLost for a turn that this worker did not complete, or that was emptied since."""
+    if not AgentContext.objects.filter(**_completed(work)).exists():
+        raise _lost(work)
+
+
 @as_one
 def tell_kept(work: Work, **told: Any) -> None:
-    """Tell what was kept of a turn that this worker completed; raise LeaseLost for another one."""
+    """Tell what was kept of a turn that this worker completed; raise LeaseLost for another, and for an emptied one."""
     turn = work.turn
-    held = {"pk": turn.pk, "lease_token": work.lease.token, "state": TurnState.COMPLETED}
 
     with log.in_one_go(turn.session) as journal:
 
         def prove() -> None:
-            if not statements.update(AgentContext, held, updated_at=journal.now):
-                raise LeaseLost(f"Turn {turn.execution_id} was not completed by this worker.")
+            if not statements.update(AgentContext, _completed(work), updated_at=journal.now):
+                raise _lost(work)
 
         journal.write(prove)
         journal.append(EventType.MEMORY_UPDATED, execution_id=turn.execution_id, **told)
+
+
+def _completed(work: Work) -> dict[str, Any]:
+    return {"pk": work.turn.pk, "lease_token": work.lease.token, "state": TurnState.COMPLETED, "erased_at": None}
+
+
+def _lost(work: Work) -> LeaseLost:
+    return LeaseLost(f"Turn {work.turn.execution_id} was not completed by this worker, or was emptied since.")

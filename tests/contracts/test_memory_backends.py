@@ -154,6 +154,28 @@ def test_what_is_told_later_of_a_thing_is_added_to_it(backend):
     assert found.data == {"name": "77", "type": "order", "attributes": {"state": "sent", "city": "Rome"}}
 
 
+def test_what_is_told_twice_of_a_thing_at_once_is_added_up(backend):
+    owner = user_owner()
+    backend.remember(
+        owner, [order(state="open", city="Rome"), said("hello"), order(state="sent"), order()], source=NOWHERE
+    )
+    [found] = [item for item in backend.recall(owner, "order 77", limit=5) if item.kind == MemoryKind.ENTITY]
+    assert found.data == {"name": "77", "type": "order", "attributes": {"state": "sent", "city": "Rome"}}
+    assert Memory.objects.get(kind=MemoryKind.ENTITY).count == 1
+
+
+def test_more_than_a_memory_holds_of_a_thing_leaves_what_was_told_last(backend):
+    owner = user_owner()
+    for attributes in ({"old": "x" * 9_000}, {"new": "y" * 9_000}):
+        backend.remember(owner, [order(**attributes)], source=Source(execution_id=uuid4()))
+    [found] = backend.recall(owner, "order 77", limit=5)
+    assert found.data["attributes"] == {"new": "y" * 9_000}
+
+
+def order(**attributes):
+    return Item(kind=MemoryKind.ENTITY, text="order 77", data={"name": "77", "type": "order", "attributes": attributes})
+
+
 @pytest.mark.parametrize(
     ("item", "problem"),
     [
@@ -163,6 +185,9 @@ def test_what_is_told_later_of_a_thing_is_added_to_it(backend):
         (fact("x", data={"n": "y" * 20_000}), "data is over"),
         (Item(kind="entity", text="x", data={"name": "x"}), "needs type"),
         (Item(kind="working_memory", text="x"), "needs key"),
+        (Item(kind="entity", text="x", data={"name": "x", "type": "y", "attributes": [1]}), "attributes .* an object"),
+        (Item(kind="entity", text="x", data={"name": "x", "type": "y", "attributes": "z"}), "attributes .* an object"),
+        (Item(kind="conversation", text="x", data={"role": 5}), "role .* a text"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_and_nothing_is_kept(backend, item, problem):

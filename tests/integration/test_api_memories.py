@@ -149,6 +149,25 @@ def test_a_bad_correction_changes_nothing(client, owner, body, status):
     assert client.get(of(pk)).json() == before
 
 
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("entity", {"name": "7", "type": "order", "attributes": [1]}),
+        ("entity", {"name": "7", "type": "order", "attributes": "red"}),
+        ("entity", {"name": "7"}),
+        ("conversation", {"role": 5}),
+        ("conversation", {"role": None}),
+    ],
+)
+def test_a_correction_that_its_kind_cannot_hold_changes_nothing(client, owner, kind, data):
+    held = {"entity": {"name": "7", "type": "order"}, "conversation": {"role": "user"}}[kind]
+    item = Item(kind=kind, text="order 7", data=held)
+    [kept] = current().remember(Owner.of_user(owner), [item], source=Source())
+    answer = client.patch(of(kept.id), {"data": data})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+    assert client.get(of(kept.id)).json()["data"] == held
+
+
 def test_a_memory_is_deleted_once(client, owner):
     [pk] = know(owner, "tea")
     assert client.delete(of(pk)).status_code == 204

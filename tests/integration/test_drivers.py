@@ -16,7 +16,9 @@ from agentcore.drivers.base import DriverResult
 from agentcore.drivers.registry import registry as drivers
 from agentcore.engine import driving, loop, tool_context
 from agentcore.exceptions import ConfigurationError, Conflict, InvalidInput
-from agentcore.models import AgentContext, AgentSession, SessionEvent
+from agentcore.memory import Item, Owner, Source, current
+from agentcore.models import AgentContext, AgentSession, ContextEntry, Memory, SessionEvent
+from agentcore.testing import make_user
 from agentcore.turns import steps
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -63,6 +65,25 @@ def test_a_driver_answers_and_its_handle_is_kept(install, assert_invariants):
     assert AgentSession.objects.get().driver_session_id == "handle-1"
     assert [turn.driver_session_id for turn in driver.turns] == [None, "handle-1"]
     assert [message.content for message in driver.turns[1].history] == ["one", "you said one"]
+    assert_invariants()
+
+
+def test_nothing_is_recalled_for_a_driver_which_may_ask_and_what_is_said_is_kept(install, assert_invariants):
+    def work(turn, io):
+        session = AgentSession.objects.get(session_id=turn.session_id)
+        found = current().recall(Owner.of_session(session), turn.input.content, limit=5)
+        return DriverResult(message=f"I know: {[item.text for item in found]}")
+
+    install(Echo(work))
+    user = make_user()
+    current().remember(Owner.of_user(user), [Item(kind="fact", text="I like pears.")], source=Source())
+    result = runtime.execute("driven", "What do I like?", user=user)
+    assert result.response == "I know: ['I like pears.']"
+    assert not ContextEntry.objects.exists()
+    [told] = SessionEvent.objects.filter(type="agent.memory.updated").values_list("data", flat=True)
+    assert "recalled" not in told
+    said = Memory.objects.filter(kind="conversation").order_by("pk").values_list("text", flat=True)
+    assert list(said) == ["What do I like?", result.response]
     assert_invariants()
 
 

@@ -5,13 +5,17 @@ import io
 import pytest
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.core.serializers import serialize
 
 from agentcore import agent, erasers, runtime
 from agentcore.agents.registry import registry
-from agentcore.exceptions import Conflict, InvalidInput, NotFound
+from agentcore.exceptions import Conflict, EmbedderFailed, InvalidInput, NotFound
 from agentcore.keeping import erasure
+from agentcore.memory import store
+from agentcore.memory.extraction import RuleExtractor
+from agentcore.memory.vector import VectorMemory
 from agentcore.models import (
     AgentContext,
     AgentSession,
@@ -19,11 +23,13 @@ from agentcore.models import (
     ApprovalLink,
     ContextEntry,
     Erasure,
+    Memory,
     RateCount,
     SessionEvent,
     ToolApproval,
     ToolCall,
     UserQuestion,
+    Vector,
 )
 from agentcore.states import TurnState
 from agentcore.testing import assert_invariants, calls, make_approval, make_session, make_turn, make_user
@@ -364,6 +370,69 @@ def test_content_that_is_put_back_into_an_erased_turn_is_found(story, owner):
     )
     with pytest.raises(CommandError):
         verified()
+
+
+class ErasingExtractor(RuleExtractor):
+    """Looks for facts while somebody erases the user's data."""
+
+    def extract(self, said, *, ask):
+        erased_meanwhile()
+        return super().extract(said, ask=ask)
+
+
+class ErasedWhileKeeping(VectorMemory):
+    """Keeps what a turn told, and somebody erases the user's data before that is told in the log."""
+
+    def remember(self, owner, items, *, source):
+        kept = super().remember(owner, items, source=source)
+        erased_meanwhile()
+        return kept
+
+
+class ErasedBeforeVectors(VectorMemory):
+    """Keeps the rows, and cannot make the vectors any more; somebody erases the user's data meanwhile."""
+
+    def remember(self, owner, items, *, source):
+        store.keep(owner, items, source=source)
+        erased_meanwhile()
+        raise EmbedderFailed("away")
+
+
+def erased_meanwhile():
+    """Erase as a process does that looked at the other stores just before the words came to them."""
+    [owner] = get_user_model().objects.filter(username="jane-doe")
+    stores = dict(erasers.registered())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(erasers, "registered", lambda: {name: stores[name] for name in stores if name != "memories"})
+        assert runtime.erase(owner, wait=0).is_complete
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"MEMORY": {"extractor": f"{__name__}.ErasingExtractor"}},
+        {"MEMORY_BACKEND": f"{__name__}.ErasedWhileKeeping", "MEMORY": {"extractor": "rules"}},
+        {"MEMORY_BACKEND": f"{__name__}.ErasedBeforeVectors", "MEMORY": {"extractor": "rules"}},
+    ],
+    ids=["extracting", "keeping", "embedding"],
+)
+def test_what_is_erased_while_a_turn_is_remembered_does_not_come_back(setting, scripted, owner, settings):
+    settings.AGENTCORE = setting
+    scripted(["Hello."])
+    result = runtime.execute("testing-agent", f"My name is {SECRET}. My order is 77123.", user=owner)
+    assert result.state == TurnState.COMPLETED
+    assert AgentContext.objects.get().erased_at is not None
+    assert SECRET not in everything()
+    assert not Memory.objects.exists()
+    assert not Vector.objects.exists()
+    verified()
+
+
+def test_an_emptied_turn_is_held_by_nobody(story, owner):
+    tokens = dict(AgentContext.objects.values_list("pk", "lease_token"))
+    runtime.erase(owner)
+    for turn in AgentContext.objects.all():
+        assert turn.lease_token > tokens[turn.pk]
 
 
 def test_an_erased_event_says_so_and_names_nobody(story, owner):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from agentcore.models import AgentContext, ContextEntry, EntryKind, Memory, Sess
 from agentcore.states import TurnState
 from agentcore.testing import ScriptedProvider, assert_invariants, calls, make_session, make_turn, make_user
 from agentcore.testing.agents import TESTING_AGENT, ledger
+from agentcore.tools.execution import abandoned_threads
 from agentcore.turns import claims
 from agentcore.vectors.hashing import HashingEmbedder
 
@@ -332,6 +334,60 @@ def test_a_broken_backend_fails_no_turn(scripted, user, settings, name):
     if name == "Broken":
         assert [event["error"] for event in told(result.execution_id)] == ["RuntimeError", "RuntimeError"]
         assert runtime.tick()["forgotten"] == 0
+
+
+class Hanging(BufferMemory):
+    """A backend of a project's that answers when the test lets it."""
+
+    may_answer = threading.Event()
+    asked_in: set[threading.Thread] = set()
+
+    def recall(self, owner, query, *, limit, shown=None):
+        self.asked_in.add(threading.current_thread())
+        self.may_answer.wait(30)
+        return super().recall(owner, query, limit=limit, shown=shown)
+
+
+@pytest.fixture
+def hanging(settings):
+    Hanging.may_answer.clear()
+    Hanging.asked_in.clear()
+    settings.AGENTCORE = {"MEMORY_BACKEND": f"{__name__}.Hanging"}
+    yield
+    Hanging.may_answer.set()
+    while abandoned_threads():
+        threading.Event().wait(0.01)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("most", "turn_timeout"), [(0.2, 60), (30, 2)], ids=["most", "half of the turn's time"])
+def test_a_backend_that_hangs_is_left_behind_and_the_turn_goes_on(scripted, hanging, monkeypatch, most, turn_timeout):
+    monkeypatch.setattr(recalling, "MAX_SECONDS", most)
+    user = make_user()
+    know(user, "The user's name is Ada.")
+    provider = scripted(["Hello."])
+    result = runtime.execute(TESTING_AGENT, "What is my name?", user=user, timeout=turn_timeout)
+    assert (result.state, result.response) == (TurnState.COMPLETED, "Hello.")
+    assert HEADING not in system(provider)
+    recalled, kept = told(result.execution_id)
+    assert (recalled["recalled"], recalled["error"]) == ([], "TimeoutError")
+    bound = min(most, turn_timeout / 2)
+    assert bound * 0.9 < recalled["duration"] < bound + 0.8
+    assert len(kept["stored"]) == 2
+    assert_invariants()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_projects_backend_is_asked_in_a_thread_of_its_own_and_what_it_finds_is_shown(scripted, hanging):
+    Hanging.may_answer.set()
+    user = make_user()
+    know(user, "The user's name is Ada.")
+    provider = scripted(["Hello."])
+    result = runtime.execute(TESTING_AGENT, "What is my name?", user=user)
+    assert "The user's name is Ada." in system(provider)
+    assert "error" not in told(result.execution_id)[0]
+    assert len(Hanging.asked_in) == 1
+    assert threading.current_thread() not in Hanging.asked_in
 
 
 @pytest.mark.django_db(transaction=True)

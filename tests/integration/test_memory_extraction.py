@@ -7,6 +7,8 @@ import pytest
 from agentcore import runtime
 from agentcore.events.kinds import EventType
 from agentcore.exceptions import ProviderBadRequest
+from agentcore.memory import Item
+from agentcore.memory.extraction import entity
 from agentcore.models import Memory, SessionEvent
 from agentcore.states import TurnState
 from agentcore.testing import ScriptedProvider, assert_invariants, calls, make_user
@@ -85,6 +87,45 @@ def test_a_model_that_fails_at_it_costs_the_facts_and_nothing_else(scripted, by_
     assert stored("conversation") == ["hello", "Hello."]
     assert stored("fact") == []
     assert_invariants()
+
+
+class OddExtractor:
+    """Finds one fact among what no memory can hold."""
+
+    def extract(self, said, *, ask):
+        return [
+            entity("x", "thing", {"note": "z" * 20_000}),
+            Item(kind="fact", text="The user likes tea."),
+            Item(kind="secret", text="x"),
+            Item(kind="entity", text="thing y", data={"name": "y", "type": "thing", "attributes": [1]}),
+            "no item at all",
+        ]
+
+
+@pytest.mark.parametrize("backend", ["buffer", "vector", "hybrid"])
+def test_what_cannot_be_kept_costs_nothing_but_itself(scripted, settings, caplog, backend):
+    settings.AGENTCORE = {"MEMORY_BACKEND": backend, "MEMORY": {"extractor": f"{__name__}.OddExtractor"}}
+    scripted(["Hello."])
+    runtime.execute(TESTING_AGENT, "hello", user=make_user())
+    assert stored("conversation") == ["hello", "Hello."]
+    assert stored("fact") == ["The user likes tea."]
+    assert Memory.objects.count() == len(last_told()["stored"]) == 3
+    assert "error" not in last_told()
+    assert caplog.text.count("One thing of a turn cannot be remembered") == 4
+    assert_invariants()
+
+
+def test_a_thing_whose_row_is_odd_is_remembered_again(scripted, settings):
+    settings.AGENTCORE = {"MEMORY": {"extractor": "rules"}}
+    scripted(["ok", "ok"])
+    user = make_user()
+    runtime.execute(TESTING_AGENT, "my order is 77123", user=user)
+    # As rows may be that were written before their attributes had to be an object.
+    Memory.objects.filter(kind="entity").update(data={"name": "77123", "type": "order", "attributes": [1]})
+    runtime.execute(TESTING_AGENT, "my order is 77123, again", user=user)
+    assert "error" not in last_told()
+    assert "my order is 77123, again" in stored("conversation")
+    assert Memory.objects.get(kind="entity").data == {"name": "77123", "type": "order"}
 
 
 def test_without_an_extractor_no_model_is_asked(scripted):

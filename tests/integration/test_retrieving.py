@@ -172,6 +172,14 @@ def test_mem_04_a_failing_search_is_told_and_the_turn_goes_on(manual, monkeypatc
     assert_invariants()
 
 
+def test_a_slow_embedder_leaves_a_turn_half_of_its_time(manual):
+    provider = ScriptedProvider([text("I do not know.")])
+    with override_settings(AGENTCORE={"EMBEDDER": f"{__name__}.Slow"}), provider.installed():
+        result = runtime.execute(NAME, ASKED, timeout=2)
+    assert (result.state, result.response) == (TurnState.COMPLETED, "I do not know.")
+    assert [event.type for event in events(result.execution_id)] == ["agent.rag.failed"]
+
+
 def test_no_connection_is_held_while_the_query_is_embedded(manual, monkeypatch):
     if connection.vendor == "sqlite":
         pytest.skip("SQLite's connection is only put aside: it is a file of this process")
