@@ -12,7 +12,7 @@ from agentcore import clock, database
 from agentcore.exceptions import Conflict, InvalidInput, NotFound, TooLarge
 from agentcore.memory import history, registry, store
 from agentcore.memory.base import Recalled
-from agentcore.models import Memory, MemoryKind, Owner
+from agentcore.models import AgentContext, Memory, MemoryKind, Owner
 
 # So many are deleted at once: an index takes their ids in one call.
 BATCH = 500
@@ -77,6 +77,17 @@ def erase_of_sessions(sessions: Sequence[int]) -> int:
     """Delete what is kept to these sessions, by their keys; return how many there were."""
     parts = (sessions[start : start + BATCH] for start in range(0, len(sessions), BATCH))
     return sum(_delete_all(Memory.objects.filter(session__in=part)) for part in parts)
+
+
+def erase_of_turns(turns: Sequence[int]) -> int:
+    """Delete what these turns, by their keys, told last, whose ever it is; return how many there were."""
+    count = 0
+    for start in range(0, len(turns), BATCH):
+        told_by = AgentContext.objects.filter(pk__in=turns[start : start + BATCH])
+        # Read first: MariaDB goes through each memory anew for a query within.
+        ids = list(told_by.order_by().values_list("execution_id", flat=True))
+        count += _delete_all(Memory.objects.filter(execution_id__in=ids))
+    return count
 
 
 def forget_over() -> int:

@@ -19,11 +19,13 @@ from agentcore.models import (
     ApprovalLink,
     ContextEntry,
     Erasure,
+    Memory,
     RateCount,
     SessionEvent,
     ToolApproval,
     ToolCall,
     UserQuestion,
+    Vector,
 )
 from agentcore.states import TurnState
 from agentcore.testing import assert_invariants, calls, make_approval, make_session, make_turn, make_user
@@ -200,6 +202,23 @@ def test_a_turn_in_nobodys_session_is_erased_and_the_session_goes_on(scripted, o
     assert runtime.resume(turn.execution_id).response == "Four."
     said = [message.content for message in provider.requests[0].messages if message.role == "user"]
     assert said == ["I am other.", "Still other.", "More."]
+
+
+def test_what_a_turn_in_nobodys_session_told_is_forgotten_and_nothing_else(scripted, owner, settings):
+    settings.AGENTCORE = {"MEMORY": {"extractor": "rules"}, "MEMORY_BACKEND": "vector"}
+    scripted(["One.", "Two."])
+    other = make_user("other")
+    make_session(session_id="open")
+    for user, text in ((other, "My name is Otto."), (owner, f"My name is {SECRET}.")):
+        runtime.resume(runtime.enqueue("open", text, user=user).turn.execution_id)
+    assert SECRET in everything()
+    report = runtime.erase(owner)
+    assert report.is_complete
+    assert report.counts["memories"] == 1
+    assert SECRET not in everything()
+    assert Memory.objects.get().text == "The user's name is Otto."
+    assert set(Vector.objects.values_list("item", flat=True)) == set(Memory.objects.values_list("pk", flat=True))
+    verified()
 
 
 @pytest.mark.parametrize("state", ["queued", "waiting"])
