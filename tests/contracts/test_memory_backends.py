@@ -8,15 +8,17 @@ from io import StringIO
 from uuid import uuid4
 
 import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import AnonymousUser
 from django.core.management import call_command
 from django.db import connections
 
-from agentcore.exceptions import InvalidInput
+from agentcore.exceptions import Conflict, InvalidInput, NotFound
 from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping
 from agentcore.models import Memory, Vector
 from agentcore.testing import make_session, make_user
 from agentcore.vectors import Embedder
+from agentcore.vectors.hashing import HashingEmbedder
 from tests.contracts.memories import BACKENDS, NOWHERE, fact, said, session_owner, texts, user_owner
 
 pytestmark = pytest.mark.django_db
@@ -238,6 +240,54 @@ def test_a_memory_that_is_corrected_is_found_by_its_new_words(backend):
     # Told again as it was, it is another memory; as it is now, the same.
     backend.remember(owner, [fact("The user lives in Nairobi.")], source=NOWHERE)
     assert Memory.objects.count() == 1
+
+
+@pytest.mark.parametrize("verb", ["forget", "renew"])
+def test_a_memory_that_is_deleted_while_it_is_corrected_is_absent_and_leaves_nothing(backend, monkeypatch, verb):
+    owner = user_owner()
+    [kept] = backend.remember(owner, [fact("The user lives in Paris.")], source=NOWHERE)
+    memory, work = keeping.get(owner, kept.id), getattr(type(backend), verb)
+    is_first = iter([True])
+
+    def delete_first(self, told):
+        if next(is_first, False):
+            keeping.delete(Memory.objects.get())
+        work(self, told)
+
+    monkeypatch.setattr(type(backend), verb, delete_first)
+    with pytest.raises(NotFound, match="no such memory"):
+        keeping.correct(memory, text="The user lives in Nairobi.")
+    assert not Memory.objects.exists()
+    assert vectors_kept() == 0
+    assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")].count(CHANGE) == (verb == "renew")
+
+
+@pytest.mark.parametrize("name", ["vector", "hybrid"])
+def test_a_correction_without_the_embedder_is_kept_and_found_by_its_new_words_alone(
+    name, settings, monkeypatch, caplog
+):
+    settings.AGENTCORE = {"MEMORY_BACKEND": name}
+    owner = user_owner()
+    kept, _ = BACKENDS[name]().remember(owner, [fact("The user lives in Paris."), fact("tea")], source=NOWHERE)
+    with monkeypatch.context() as patch:
+        patch.setattr(HashingEmbedder, "compute", lambda self, texts: 1 / 0)
+        corrected = keeping.correct(keeping.get(owner, kept.id), text="The user lives in Nairobi.")
+    assert corrected.text == Memory.objects.get(pk=kept.id).text == "The user lives in Nairobi."
+    assert "agentcore_reembed" in caplog.text
+    assert list(Vector.objects.exclude(item=kept.id).values_list("collection", flat=True)) == ["memory"]
+    assert vectors_kept() == 1
+    call_command("agentcore_reembed", "memory", stdout=StringIO(), stderr=StringIO())
+    assert texts(BACKENDS[name](), owner, "Nairobi", limit=1) == ["The user lives in Nairobi."]
+
+
+def test_a_memory_whose_correction_is_refused_is_found_as_before(backend):
+    owner = user_owner()
+    kept, _ = backend.remember(owner, [fact("The user lives in Paris."), fact("tea")], source=NOWHERE)
+    before = vectors_kept()
+    with pytest.raises(Conflict):
+        keeping.correct(keeping.get(owner, kept.id), text="TEA")
+    assert vectors_kept() == before
+    assert "The user lives in Paris." in texts(backend, owner, "Paris")
 
 
 def test_what_is_deleted_or_erased_is_gone_with_all_that_was_kept_beside_it(backend):
