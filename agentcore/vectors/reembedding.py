@@ -21,8 +21,8 @@ def current_kind() -> Kind:
 def renew(source: Source, kind: Kind, *, tell: Callable[[int], None] = lambda count: None) -> int:
     """Give each text of a source a vector of this kind; return how many had none.
 
-    `tell` is called with the size of each page that is done. What fails, raises EmbedderFailed; what was done by
-    then stays done. A vector of before is replaced only by its new one.
+    `tell` is called with the size of each page that is done. What fails, raises EmbedderFailed or IndexFailed; what was
+    done by then stays done. A vector of before is replaced only by its new one.
     """
     renewed = 0
     for page in _pages(source):

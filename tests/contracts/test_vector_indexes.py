@@ -153,7 +153,7 @@ def test_every_index_gives_what_comparing_each_would_give(index: VectorIndex) ->
 
 
 def test_what_another_process_wrote_is_seen_at_once(filled: VectorIndex) -> None:
-    another = type(filled)()
+    another = type(getattr(filled, "within", filled))()
     assert ids(another.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=1)) == [1]
     filled.put(COLLECTION, [item(1, *WEST)])
     assert ids(another.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=1)) == [3]

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from agentcore import knowledge  # noqa: F401 - makes its collection known
-from agentcore.exceptions import ConfigurationError, EmbedderFailed
+from agentcore.exceptions import ConfigurationError, Unavailable
 from agentcore.management.progress import Bar
 from agentcore.vectors import reembedding, sources
 from agentcore.vectors.base import Kind
@@ -30,7 +30,7 @@ class Command(BaseCommand):
             kind = reembedding.current_kind()
             for source in chosen:
                 self._renew(source, kind)
-        except (EmbedderFailed, ConfigurationError) as problem:
+        except (Unavailable, ConfigurationError) as problem:
             raise CommandError(f"{problem} What was embedded before stays; run the command again.") from problem
 
     def _chosen(self, names: list[str]) -> list[Source]:
