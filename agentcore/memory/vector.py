@@ -15,7 +15,7 @@ from agentcore.vectors import Embedding, Text, sources
 # So many more are asked for than wanted, since some may be over or shown already; and never more than MOST.
 SPARE = 16
 MOST = 4_096
-# Of the sessions that keep memories of their own, when all that a user has is searched.
+# Of the sessions that keep memories of their own, the newest first, when all that a user has is searched.
 MAX_SESSIONS = 500
 
 
@@ -79,7 +79,7 @@ def _scopes(owner: Owner) -> list[str]:
     found = [user_scope(owner.user_key)] if owner.user_key else []
     if owner.session_pk is not None:
         return [*found, session_scope(owner.session_id)]
-    kept = Memory.objects.of(owner).exclude(session=None).order_by("session_id")
+    kept = Memory.objects.of(owner).exclude(session=None).order_by("-session_id")
     sessions = kept.values_list("session__session_id", flat=True).distinct()[:MAX_SESSIONS]
     return [*found, *(session_scope(session_id) for session_id in sessions)]
 

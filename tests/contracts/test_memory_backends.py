@@ -14,7 +14,8 @@ from django.core.management import call_command
 from django.db import connections
 
 from agentcore.exceptions import Conflict, InvalidInput, NotFound
-from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping
+from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping, vector
+from agentcore.memory.vector import VectorMemory
 from agentcore.models import Memory, Vector
 from agentcore.testing import make_session, make_user
 from agentcore.vectors import Embedder
@@ -278,6 +279,20 @@ def test_a_correction_without_the_embedder_is_kept_and_found_by_its_new_words_al
     assert vectors_kept() == 1
     call_command("agentcore_reembed", "memory", stdout=StringIO(), stderr=StringIO())
     assert texts(BACKENDS[name](), owner, "Nairobi", limit=1) == ["The user lives in Nairobi."]
+
+
+@pytest.mark.parametrize("name", ["vector", "hybrid"])
+def test_a_search_over_all_looks_into_the_newest_sessions(name, settings, monkeypatch):
+    settings.AGENTCORE = {"MEMORY_BACKEND": name}
+    monkeypatch.setattr(vector, "MAX_SESSIONS", 2)
+    user = make_user()
+    for number in range(4):
+        owner = session_owner(user)
+        item = Item(kind="working_memory", text=f"colour number{number}", data={"key": "colour"})
+        BACKENDS[name]().remember(owner, [item], source=NOWHERE)
+    BACKENDS[name]().remember(Owner.of_user(user), [fact("colour of the car")], source=NOWHERE)
+    found = VectorMemory().recall(Owner.of_user(user), "colour", limit=9)
+    assert {item.text for item in found} == {"colour number2", "colour number3", "colour of the car"}
 
 
 def test_a_memory_whose_correction_is_refused_is_found_as_before(backend):
