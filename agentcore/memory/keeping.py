@@ -108,6 +108,15 @@ def forget_over() -> int:
     return _delete_all(Memory.objects.over())
 
 
+def forget_with(session_pk: int) -> None:
+    """Drop, after the commit, what is kept beside the memories of a session whose rows go in this transaction.
+
+    What fails there is logged; `agentcore_reembed` drops it later.
+    """
+    if ids := list(Memory.objects.filter(session=session_pk).values_list("pk", flat=True)):
+        database.on_commit(lambda: registry.current().forget(ids))
+
+
 def count_by_kind() -> dict[str, int]:
     """Return how many memories of each kind there are, of everybody, also those whose time is over."""
     found = dict(Memory.objects.order_by().values_list("kind").annotate(Count("pk")))
@@ -169,8 +178,11 @@ def _delete_all(rows: Any, message: str = "") -> int:
 
 def _delete(memories: list[Memory], message: str) -> None:
     """Delete rows, after what is kept beside them: a failure in between leaves rows that can be deleted again."""
-    registry.current().forget([memory.pk for memory in memories])
+    ids = [memory.pk for memory in memories]
+    registry.current().forget(ids)
     _delete_rows(memories, message)
+    # Once more: somebody may have kept something beside a row while it was still there.
+    database.on_commit(lambda: registry.current().forget(ids))
 
 
 @database.retried

@@ -72,6 +72,14 @@ def _put(told: Sequence[tuple[int, str, str]]) -> None:
         for (pk, scope, _), embedding in zip(told, embeddings, strict=True)
     ]
     vectors.index().put(COLLECTION, items)
+    _drop_gone([item.id for item in items])
+
+
+def _drop_gone(ids: Sequence[int]) -> None:
+    """Drop the vectors of what was deleted while it was embedded."""
+    there = set(Memory.objects.filter(pk__in=ids).values_list("pk", flat=True))
+    if gone := [pk for pk in ids if pk not in there]:
+        vectors.index().remove(COLLECTION, gone)
 
 
 def _scopes(owner: Owner) -> list[str]:

@@ -48,6 +48,12 @@ class GuardedIndex(VectorIndex):
         with self._telling():
             return list(self.within.kinds(collection))
 
+    def items(self, collection: str, *, after: int, size: int) -> list[int]:
+        """Return items that have a vector, where the index can tell."""
+        with self._telling():
+            asked = getattr(self.within, "items", None)
+            return list(asked(collection, after=after, size=size)) if asked is not None else []
+
     def prepare(self, kind: Kind) -> None:
         """Make ready for searches, where the index can."""
         with self._telling():

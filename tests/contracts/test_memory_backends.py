@@ -18,7 +18,7 @@ from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping, ve
 from agentcore.memory.vector import VectorMemory
 from agentcore.models import Memory, Vector
 from agentcore.testing import make_session, make_user
-from agentcore.vectors import Embedder
+from agentcore.vectors import Embedder, reembedding
 from agentcore.vectors.hashing import HashingEmbedder
 from tests.contracts.memories import BACKENDS, NOWHERE, fact, said, session_owner, texts, user_owner
 
@@ -317,6 +317,46 @@ def test_what_is_deleted_or_erased_is_gone_with_all_that_was_kept_beside_it(back
     assert keeping.erase_of_user_key(theirs.user_key) == 2
     assert keeping.erase_of_user_key("") == 0
     assert vectors_kept() == 0
+
+
+@pytest.mark.parametrize("moment", ["before the rows go", "after the rows went"])
+def test_what_is_embedded_while_it_is_deleted_leaves_no_vector(
+    settings, monkeypatch, django_capture_on_commit_callbacks, moment
+):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "vector"}
+    owner, work = user_owner(), keeping._delete_rows
+    VectorMemory().remember(owner, [fact("tea")], source=NOWHERE)
+    memory = Memory.objects.get()
+
+    def renew_as_well(memories, message):
+        if moment == "before the rows go":
+            VectorMemory().renew(memory)
+        work(memories, message)
+        if moment == "after the rows went":
+            VectorMemory().renew(memory)
+
+    monkeypatch.setattr(keeping, "_delete_rows", renew_as_well)
+    with django_capture_on_commit_callbacks(execute=True):
+        keeping.erase(owner)
+    assert vectors_kept() == 0
+
+
+def test_vectors_of_what_is_gone_are_dropped_by_command_page_by_page(settings, monkeypatch):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "vector"}
+    monkeypatch.setattr(reembedding, "PAGE", 2)
+    owner = user_owner()
+    told = [fact(f"tea number {number}") for number in range(9)]
+    kept = [one.id for one in VectorMemory().remember(owner, told, source=NOWHERE)]
+    gone = {kept[0], kept[3], kept[4], kept[5], kept[8]}
+    # As a crash between the two would leave it.
+    Memory.objects.filter(pk__in=gone).delete()
+    out = StringIO()
+    call_command("agentcore_reembed", "memory", stdout=out, stderr=StringIO())
+    assert "5 vectors of what is gone were dropped." in out.getvalue()
+    assert set(Vector.objects.values_list("item", flat=True)) == set(kept) - gone
+    out = StringIO()
+    call_command("agentcore_reembed", "memory", stdout=out, stderr=StringIO())
+    assert "dropped" not in out.getvalue()
 
 
 def vectors_kept() -> int:

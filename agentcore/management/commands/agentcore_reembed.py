@@ -17,7 +17,7 @@ from agentcore.vectors.sources import Source
 class Command(BaseCommand):
     help = (
         "Embed with the present EMBEDDER what has no vector of it in the present VECTOR_INDEX. "
-        "It can be stopped and started again; nothing is dropped."
+        "It can be stopped and started again; nothing is dropped but vectors whose texts are gone."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -42,5 +42,8 @@ class Command(BaseCommand):
     def _renew(self, source: Source, kind: Kind) -> None:
         total = source.count()
         renewed = reembedding.renew(source, kind, tell=Bar(self.stderr, total).advance)
+        removed = reembedding.sweep(source)
         text = f"{source.collection}: {total} texts, {renewed} embedded by {kind.embedder} ({kind.dimension} numbers)."
+        if removed:
+            text += f" {removed} vectors of what is gone were dropped."
         self.stdout.write(self.style.SUCCESS(text))
