@@ -7,7 +7,8 @@ AgentError                     what a caller is told: .code, .message, .details
 ├── Conflict                   the state of things does not allow it now
 ├── TooLarge, RateLimited
 ├── DriverUnavailable, Unavailable
-│   └── EmbedderFailed         a text could not be turned into a vector
+│   ├── EmbedderFailed         a text could not be turned into a vector
+│   └── IndexFailed            vectors could not be kept, removed or searched
 └── TurnFailure                why a turn ended badly; becomes the turn's `error`
 ProviderError                  a model API did not answer as hoped
 ├── ProviderRateLimited, ProviderOverloaded, ProviderTimeout, ProviderConnectionError
@@ -82,6 +83,10 @@ class Unavailable(AgentError):
 
 class EmbedderFailed(Unavailable):
     """An embedder gave no vectors, or none that can be used."""
+
+
+class IndexFailed(Unavailable):
+    """An index of vectors could not do what it was asked."""
 
 
 class TurnFailure(AgentError):

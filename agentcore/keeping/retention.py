@@ -22,6 +22,7 @@ from agentcore.events import log
 from agentcore.events.kinds import EventType
 from agentcore.events.log import Journal
 from agentcore.exceptions import NotFound
+from agentcore.memory import keeping
 from agentcore.models import AgentContext, AgentSession, MetricsWindow, SessionEvent, ToolApproval
 from agentcore.states import TERMINAL
 from agentcore.turns import emptying
@@ -189,6 +190,7 @@ def _remove(pk: int, before: datetime) -> bool:
             # Looked at again under the lock: somebody may have restored it.
             is_forgotten = bool(_forgotten(before).filter(pk=pk).exists())
             if is_forgotten:
+                keeping.forget_with(pk)
                 journal.session.delete()
     except NotFound:
         return False

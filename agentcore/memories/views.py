@@ -14,7 +14,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from agentcore import clock
-from agentcore.exceptions import AgentError, NotFound
+from agentcore.exceptions import AgentError, NotFound, Unavailable
 from agentcore.memories.forms import CorrectForm, LookForm
 from agentcore.memories.guards import LIST, guarded, posted
 from agentcore.memory import Owner, keeping
@@ -39,7 +39,9 @@ def memories(request: HttpRequest) -> HttpResponse:
         yours = yours.filter(kind=asked["kind"])
     context: dict[str, Any] = {"look": form, "asked": asked, "messages": messages.get_messages(request)}
     if asked["q"]:
-        return render(request, "agentcore/memories/list.html", {**context, **_found(owner, asked)})
+        found = _found(owner, asked)
+        status = 503 if "problem" in found else 200
+        return render(request, "agentcore/memories/list.html", {**context, **found}, status=status)
     rows = list((yours.filter(pk__lt=asked["before"]) if asked["before"] else yours).order_by("-pk")[: PAGE_SIZE + 1])
     more = rows[PAGE_SIZE - 1].pk if len(rows) > PAGE_SIZE else None
     return render(request, "agentcore/memories/list.html", {**context, "rows": rows[:PAGE_SIZE], "more": more})
@@ -52,7 +54,7 @@ def one(request: HttpRequest, memory_id: int) -> HttpResponse:
     memory = _find(request, memory_id)
     if memory is None:
         return _missing(request)
-    return _one_page(request, memory, CorrectForm(initial={"text": memory.text}, label_suffix=""))
+    return _one_page(request, memory, _form_of(memory))
 
 
 @guarded
@@ -67,6 +69,8 @@ def correct(request: HttpRequest, memory_id: int) -> HttpResponse:
         return _one_page(request, memory, form, status=400)
     try:
         keeping.correct(memory, text=form.cleaned_data["text"])
+    except NotFound:
+        return _missing(request)
     except AgentError as error:
         form.add_error("text", error.message)
         return _one_page(request, memory, form, status=STATUS_OF_ERROR.get(error.code, 400))
@@ -81,7 +85,12 @@ def delete(request: HttpRequest, memory_id: int) -> HttpResponse:
     memory = _find(request, memory_id)
     if memory is None:
         return _missing(request)
-    keeping.delete(memory)
+    try:
+        keeping.delete(memory)
+    except Unavailable:
+        logger.warning("A memory cannot be deleted just now", exc_info=True)
+        problem = _("It cannot be deleted just now. Try again later.")
+        return _one_page(request, memory, _form_of(memory), status=503, problem=problem)
     messages.success(request, _("It is deleted."))
     return redirect(LIST)
 
@@ -108,8 +117,12 @@ def erase(request: HttpRequest) -> HttpResponse:
     """Ask once more, then delete all one's memories."""
     owner = Owner.of_user(request.user)
     if request.method != "POST":
-        return render(request, "agentcore/memories/erase.html", {"count": Memory.objects.of(owner).count()})
-    count = keeping.erase(owner)
+        return _erase_page(request, owner)
+    try:
+        count = keeping.erase(owner)
+    except Unavailable:
+        logger.warning("Memories cannot be erased just now", exc_info=True)
+        return _erase_page(request, owner, status=503, problem=_("They cannot be erased just now. Try again later."))
     said = ngettext("%(count)d memory is erased.", "%(count)d memories are erased.", count) % {"count": count}
     messages.success(request, said)
     return redirect(LIST)
@@ -132,10 +145,21 @@ def _find(request: HttpRequest, memory_id: int) -> Memory | None:
         return None
 
 
-def _one_page(request: HttpRequest, memory: Memory, form: CorrectForm, *, status: int = 200) -> HttpResponse:
+def _form_of(memory: Memory) -> CorrectForm:
+    return CorrectForm(initial={"text": memory.text}, label_suffix="")
+
+
+def _one_page(
+    request: HttpRequest, memory: Memory, form: CorrectForm, *, status: int = 200, problem: str = ""
+) -> HttpResponse:
     facts = json.dumps(memory.data, indent=2, ensure_ascii=False) if memory.data else ""
-    context = {"memory": memory, "form": form, "facts": facts}
+    context = {"memory": memory, "form": form, "facts": facts, "problem": problem}
     return render(request, "agentcore/memories/one.html", context, status=status)
+
+
+def _erase_page(request: HttpRequest, owner: Owner, *, status: int = 200, problem: str = "") -> HttpResponse:
+    context = {"count": Memory.objects.of(owner).count(), "problem": problem}
+    return render(request, "agentcore/memories/erase.html", context, status=status)
 
 
 def _missing(request: HttpRequest) -> HttpResponse:

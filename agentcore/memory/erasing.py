@@ -8,8 +8,10 @@ from agentcore.memory import keeping
 
 
 def erase(owner: Owner) -> int:
-    """Delete the owner's memories and those kept to their sessions; return how many there were."""
-    return keeping.erase_of_user_key(owner.key) + keeping.erase_of_sessions(owner.sessions)
+    """Delete the owner's memories, those kept to their sessions and those their turns told; return how many."""
+    of_user = keeping.erase_of_user_key(owner.key) + keeping.erase_of_sessions(owner.sessions)
+    # A session of nobody keeps what the user's own turns told in it.
+    return of_user + keeping.erase_of_turns(owner.turns)
 
 
 erasers.register("memories", erase)

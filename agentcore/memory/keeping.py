@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,9 @@ from agentcore import clock, database
 from agentcore.exceptions import Conflict, InvalidInput, NotFound, TooLarge
 from agentcore.memory import history, registry, store
 from agentcore.memory.base import Recalled
-from agentcore.models import Memory, MemoryKind, Owner
+from agentcore.models import AgentContext, Memory, MemoryKind, Owner
+
+logger = logging.getLogger("agentcore.memory")
 
 # So many are deleted at once: an index takes their ids in one call.
 BATCH = 500
@@ -23,7 +26,7 @@ def get(owner: Owner, memory_id: int) -> Memory:
     """Return a memory of the owner's; raise NotFound, for another's as for none."""
     found: Memory | None = Memory.objects.of(owner).select_related("session", "agent").filter(pk=memory_id).first()
     if found is None:
-        raise NotFound("There is no such memory.")
+        raise _absent()
     return found
 
 
@@ -37,7 +40,10 @@ def search(owner: Owner, query: str, *, limit: int) -> list[tuple[Memory, float 
 
 
 def correct(memory: Memory, *, text: str | None = None, data: Any = None) -> Memory:
-    """Change what a memory says; raise InvalidInput, TooLarge, or Conflict where the owner has it already."""
+    """Change what a memory says, and have it found by that; where it cannot be found anew now, the log says so.
+
+    Raises InvalidInput, TooLarge, Conflict where the owner has it already, NotFound where it was deleted meanwhile.
+    """
     if text is not None and len(text.strip()) > store.MAX_TEXT:
         raise TooLarge(f"text is over {store.MAX_TEXT} characters.", field="text", limit=store.MAX_TEXT)
     kind, new_text, new_data = store.checked(
@@ -46,9 +52,16 @@ def correct(memory: Memory, *, text: str | None = None, data: Any = None) -> Mem
     digest = store.digest_of(memory.scope, kind, new_text, new_data)
     changes = {"text": new_text, "data": new_data, "digest": digest}
     now = clock.now()
-    _store(memory, {**changes, "updated_at": now, "corrected_at": now})
-    memory.refresh_from_db()
-    registry.current().renew(memory)
+    # First, so that it cannot be found by what it said before, whatever fails from here on.
+    registry.current().forget([memory.pk])
+    try:
+        _store(memory, {**changes, "updated_at": now, "corrected_at": now})
+    except Conflict:
+        _renew(memory)
+        raise
+    _read_anew(memory)
+    _renew(memory)
+    _read_anew(memory)
     return memory
 
 
@@ -79,9 +92,29 @@ def erase_of_sessions(sessions: Sequence[int]) -> int:
     return sum(_delete_all(Memory.objects.filter(session__in=part)) for part in parts)
 
 
+def erase_of_turns(turns: Sequence[int]) -> int:
+    """Delete what these turns, by their keys, told last, whose ever it is; return how many there were."""
+    count = 0
+    for start in range(0, len(turns), BATCH):
+        told_by = AgentContext.objects.filter(pk__in=turns[start : start + BATCH])
+        # Read first: MariaDB goes through each memory anew for a query within.
+        ids = list(told_by.order_by().values_list("execution_id", flat=True))
+        count += _delete_all(Memory.objects.filter(execution_id__in=ids))
+    return count
+
+
 def forget_over() -> int:
     """Delete what has expired, and what belonged to users who were deleted; return how many there were."""
     return _delete_all(Memory.objects.over())
+
+
+def forget_with(session_pk: int) -> None:
+    """Drop, after the commit, what is kept beside the memories of a session whose rows go in this transaction.
+
+    What fails there is logged; `agentcore_reembed` drops it later.
+    """
+    if ids := list(Memory.objects.filter(session=session_pk).values_list("pk", flat=True)):
+        database.on_commit(lambda: registry.current().forget(ids))
 
 
 def count_by_kind() -> dict[str, int]:
@@ -104,10 +137,34 @@ def export(owner: Owner) -> Iterator[Memory]:
 def _store(memory: Memory, changes: dict[str, Any]) -> None:
     try:
         with database.atomic():
-            Memory.objects.filter(pk=memory.pk).update(**changes)
+            if not Memory.objects.filter(pk=memory.pk).update(**changes):
+                raise _absent()
             history.note([memory], flag=history.CHANGE, message="Corrected by its owner.")
     except IntegrityError as error:
         raise Conflict("You have a memory that says this already; delete one of the two.") from error
+
+
+def _renew(memory: Memory) -> None:
+    try:
+        registry.current().renew(memory)
+    except Exception:
+        logger.exception(
+            "A memory cannot be found by its meaning until agentcore_reembed is run", extra={"memory": memory.pk}
+        )
+
+
+def _read_anew(memory: Memory) -> None:
+    """Read what a memory says now; where it was deleted meanwhile, drop what was kept beside it since."""
+    pk = memory.pk
+    try:
+        memory.refresh_from_db()
+    except Memory.DoesNotExist as error:
+        registry.current().forget([pk])
+        raise _absent() from error
+
+
+def _absent() -> NotFound:
+    return NotFound("There is no such memory.")
 
 
 # Any: models are typed by a plugin that does not follow querysets through here.
@@ -121,8 +178,11 @@ def _delete_all(rows: Any, message: str = "") -> int:
 
 def _delete(memories: list[Memory], message: str) -> None:
     """Delete rows, after what is kept beside them: a failure in between leaves rows that can be deleted again."""
-    registry.current().forget([memory.pk for memory in memories])
+    ids = [memory.pk for memory in memories]
+    registry.current().forget(ids)
     _delete_rows(memories, message)
+    # Once more: somebody may have kept something beside a row while it was still there.
+    database.on_commit(lambda: registry.current().forget(ids))
 
 
 @database.retried

@@ -15,7 +15,7 @@ from agentcore.vectors import Embedding, Text, sources
 # So many more are asked for than wanted, since some may be over or shown already; and never more than MOST.
 SPARE = 16
 MOST = 4_096
-# Of the sessions that keep memories of their own, when all that a user has is searched.
+# Of the sessions that keep memories of their own, the newest first, when all that a user has is searched.
 MAX_SESSIONS = 500
 
 
@@ -72,6 +72,14 @@ def _put(told: Sequence[tuple[int, str, str]]) -> None:
         for (pk, scope, _), embedding in zip(told, embeddings, strict=True)
     ]
     vectors.index().put(COLLECTION, items)
+    _drop_gone([item.id for item in items])
+
+
+def _drop_gone(ids: Sequence[int]) -> None:
+    """Drop the vectors of what was deleted while it was embedded."""
+    there = set(Memory.objects.filter(pk__in=ids).values_list("pk", flat=True))
+    if gone := [pk for pk in ids if pk not in there]:
+        vectors.index().remove(COLLECTION, gone)
 
 
 def _scopes(owner: Owner) -> list[str]:
@@ -79,7 +87,7 @@ def _scopes(owner: Owner) -> list[str]:
     found = [user_scope(owner.user_key)] if owner.user_key else []
     if owner.session_pk is not None:
         return [*found, session_scope(owner.session_id)]
-    kept = Memory.objects.of(owner).exclude(session=None).order_by("session_id")
+    kept = Memory.objects.of(owner).exclude(session=None).order_by("-session_id")
     sessions = kept.values_list("session__session_id", flat=True).distinct()[:MAX_SESSIONS]
     return [*found, *(session_scope(session_id) for session_id in sessions)]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from agentcore.exceptions import EmbedderFailed, ToolError
+from agentcore.exceptions import ToolError, Unavailable
 from agentcore.tools.context import ToolContext
 from agentcore.tools.decorators import tool
 
@@ -32,5 +32,5 @@ def search_knowledge_base(
     """Return the passages that the runtime finds for the agent of the call: it alone says whose documents they are."""
     try:
         return {"passages": ctx.search_knowledge(query, limit)}
-    except EmbedderFailed as error:
+    except Unavailable as error:
         raise ToolError("The knowledge base cannot be searched just now.") from error

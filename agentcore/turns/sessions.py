@@ -17,6 +17,7 @@ from agentcore.events import log
 from agentcore.events.kinds import EventType
 from agentcore.events.log import Journal
 from agentcore.exceptions import Conflict, InvalidInput, NotFound, TooLarge
+from agentcore.memory import keeping
 from agentcore.models import AgentContext, AgentSession, owner_fields
 from agentcore.states import SessionStatus
 from agentcore.tools.json_text import MAX_DEPTH
@@ -156,6 +157,7 @@ def delete(session: AgentSession) -> None:
             AgentSession.objects.filter(pk=session.pk).update(deleted_at=journal.now, updated_at=journal.now)
             AgentContext.objects.filter(session=session).update(deleted_at=journal.now)
         else:
+            keeping.forget_with(session.pk)
             journal.session.delete()
 
 

@@ -123,6 +123,10 @@ class VectorIndex(ABC):
     def kinds(self, collection: str) -> list[Kind]:
         """Return the kinds of vectors that the collection holds."""
 
+    def items(self, collection: str, *, after: int, size: int) -> list[int]:
+        """Return up to `size` items above `after` that have a vector, by id; none where the index cannot tell."""
+        return []
+
     def prepare(self, kind: Kind) -> None:  # noqa: B027 - most have nothing to prepare
         """Make ready for searches of this kind, once many vectors are there. It may take long."""
 

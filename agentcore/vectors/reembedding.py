@@ -1,4 +1,7 @@
-"""Embed again what another embedder embedded, or nobody yet. Each page is kept as it comes: stop and start at will."""
+"""Embed again what another embedder embedded, or nobody yet, and drop vectors of texts that are gone.
+
+Each page is kept as it comes: stop and start at will.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ def current_kind() -> Kind:
 def renew(source: Source, kind: Kind, *, tell: Callable[[int], None] = lambda count: None) -> int:
     """Give each text of a source a vector of this kind; return how many had none.
 
-    `tell` is called with the size of each page that is done. What fails, raises EmbedderFailed; what was done by
-    then stays done. A vector of before is replaced only by its new one.
+    `tell` is called with the size of each page that is done. What fails, raises EmbedderFailed or IndexFailed; what was
+    done by then stays done. A vector of before is replaced only by its new one.
     """
     renewed = 0
     for page in _pages(source):
@@ -31,6 +34,27 @@ def renew(source: Source, kind: Kind, *, tell: Callable[[int], None] = lambda co
         tell(len(page))
     index().prepare(kind)
     return renewed
+
+
+def sweep(source: Source) -> int:
+    """Drop the vectors whose texts are gone, which a crash may have left; return how many. Raises IndexFailed."""
+    removed = after = 0
+    while items := index().items(source.collection, after=after, size=PAGE):
+        # Read after the index: a text is stored before its vector.
+        there = _between(source, after, items[-1])
+        gone = [item for item in items if item not in there]
+        index().remove(source.collection, gone)
+        removed, after = removed + len(gone), items[-1]
+    return removed
+
+
+def _between(source: Source, after: int, last: int) -> set[int]:
+    """Return the ids of the texts above `after`, up to `last`."""
+    there: set[int] = set()
+    while after < last and (page := source.page(after, PAGE)):
+        there.update(text.id for text in page)
+        after = page[-1].id
+    return there
 
 
 def _embed(collection: str, texts: list[Text]) -> int:

@@ -11,6 +11,7 @@ from django.utils.module_loading import import_string
 from agentcore.conf import settings
 from agentcore.exceptions import ConfigurationError
 from agentcore.vectors.base import Embedder, VectorIndex, checked_id
+from agentcore.vectors.guarded import GuardedIndex
 from agentcore.vectors.openai import OpenAIEmbedder
 
 EMBEDDERS = {
@@ -33,7 +34,10 @@ def embedder() -> Embedder:
 
 
 def index() -> VectorIndex:
-    """Return the index of the setting VECTOR_INDEX; raise ConfigurationError when it cannot be made."""
+    """Return the index of the setting VECTOR_INDEX; raise ConfigurationError when it cannot be made.
+
+    Whatever index it is: what goes wrong in it is an IndexFailed, or the database's own error.
+    """
     made: VectorIndex = _once("VECTOR_INDEX", _make_index)
     return made
 
@@ -68,7 +72,7 @@ def _make_embedder(given: str) -> Any:
 
 def _make_index(given: str) -> Any:
     made = _instance("VECTOR_INDEX", given, INDEXES)
-    return _having("VECTOR_INDEX", given, made, ("put", "remove", "search", "missing", "kinds"))
+    return GuardedIndex(_having("VECTOR_INDEX", given, made, ("put", "remove", "search", "missing", "kinds")))
 
 
 def _instance(name: str, given: str, known: dict[str, str], *, more: str = "") -> Any:

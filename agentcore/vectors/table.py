@@ -80,6 +80,11 @@ class TableIndex(VectorIndex):
             left = rows.filter(Q(embedder__gt=kind.embedder) | same)
         return found
 
+    def items(self, collection: str, *, after: int, size: int) -> list[int]:
+        """Return up to `size` items above `after` that have a vector, by id."""
+        rows = self._model.objects.filter(collection=collection, item__gt=after).order_by("item")
+        return list(rows.values_list("item", flat=True)[:size])
+
     def _row(self, collection: str, item: Item, now: Any) -> Any:
         kind = item.embedding.kind
         return self._model(

@@ -8,15 +8,18 @@ from io import StringIO
 from uuid import uuid4
 
 import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import AnonymousUser
 from django.core.management import call_command
 from django.db import connections
 
-from agentcore.exceptions import InvalidInput
-from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping
+from agentcore.exceptions import Conflict, InvalidInput, NotFound
+from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping, vector
+from agentcore.memory.vector import VectorMemory
 from agentcore.models import Memory, Vector
 from agentcore.testing import make_session, make_user
-from agentcore.vectors import Embedder
+from agentcore.vectors import Embedder, reembedding
+from agentcore.vectors.hashing import HashingEmbedder
 from tests.contracts.memories import BACKENDS, NOWHERE, fact, said, session_owner, texts, user_owner
 
 pytestmark = pytest.mark.django_db
@@ -265,6 +268,68 @@ def test_a_memory_that_is_corrected_is_found_by_its_new_words(backend):
     assert Memory.objects.count() == 1
 
 
+@pytest.mark.parametrize("verb", ["forget", "renew"])
+def test_a_memory_that_is_deleted_while_it_is_corrected_is_absent_and_leaves_nothing(backend, monkeypatch, verb):
+    owner = user_owner()
+    [kept] = backend.remember(owner, [fact("The user lives in Paris.")], source=NOWHERE)
+    memory, work = keeping.get(owner, kept.id), getattr(type(backend), verb)
+    is_first = iter([True])
+
+    def delete_first(self, told):
+        if next(is_first, False):
+            keeping.delete(Memory.objects.get())
+        work(self, told)
+
+    monkeypatch.setattr(type(backend), verb, delete_first)
+    with pytest.raises(NotFound, match="no such memory"):
+        keeping.correct(memory, text="The user lives in Nairobi.")
+    assert not Memory.objects.exists()
+    assert vectors_kept() == 0
+    assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")].count(CHANGE) == (verb == "renew")
+
+
+@pytest.mark.parametrize("name", ["vector", "hybrid"])
+def test_a_correction_without_the_embedder_is_kept_and_found_by_its_new_words_alone(
+    name, settings, monkeypatch, caplog
+):
+    settings.AGENTCORE = {"MEMORY_BACKEND": name}
+    owner = user_owner()
+    kept, _ = BACKENDS[name]().remember(owner, [fact("The user lives in Paris."), fact("tea")], source=NOWHERE)
+    with monkeypatch.context() as patch:
+        patch.setattr(HashingEmbedder, "compute", lambda self, texts: 1 / 0)
+        corrected = keeping.correct(keeping.get(owner, kept.id), text="The user lives in Nairobi.")
+    assert corrected.text == Memory.objects.get(pk=kept.id).text == "The user lives in Nairobi."
+    assert "agentcore_reembed" in caplog.text
+    assert list(Vector.objects.exclude(item=kept.id).values_list("collection", flat=True)) == ["memory"]
+    assert vectors_kept() == 1
+    call_command("agentcore_reembed", "memory", stdout=StringIO(), stderr=StringIO())
+    assert texts(BACKENDS[name](), owner, "Nairobi", limit=1) == ["The user lives in Nairobi."]
+
+
+@pytest.mark.parametrize("name", ["vector", "hybrid"])
+def test_a_search_over_all_looks_into_the_newest_sessions(name, settings, monkeypatch):
+    settings.AGENTCORE = {"MEMORY_BACKEND": name}
+    monkeypatch.setattr(vector, "MAX_SESSIONS", 2)
+    user = make_user()
+    for number in range(4):
+        owner = session_owner(user)
+        item = Item(kind="working_memory", text=f"colour number{number}", data={"key": "colour"})
+        BACKENDS[name]().remember(owner, [item], source=NOWHERE)
+    BACKENDS[name]().remember(Owner.of_user(user), [fact("colour of the car")], source=NOWHERE)
+    found = VectorMemory().recall(Owner.of_user(user), "colour", limit=9)
+    assert {item.text for item in found} == {"colour number2", "colour number3", "colour of the car"}
+
+
+def test_a_memory_whose_correction_is_refused_is_found_as_before(backend):
+    owner = user_owner()
+    kept, _ = backend.remember(owner, [fact("The user lives in Paris."), fact("tea")], source=NOWHERE)
+    before = vectors_kept()
+    with pytest.raises(Conflict):
+        keeping.correct(keeping.get(owner, kept.id), text="TEA")
+    assert vectors_kept() == before
+    assert "The user lives in Paris." in texts(backend, owner, "Paris")
+
+
 def test_what_is_deleted_or_erased_is_gone_with_all_that_was_kept_beside_it(backend):
     mine, theirs = user_owner(), user_owner()
     for owner in (mine, theirs):
@@ -277,6 +342,46 @@ def test_what_is_deleted_or_erased_is_gone_with_all_that_was_kept_beside_it(back
     assert keeping.erase_of_user_key(theirs.user_key) == 2
     assert keeping.erase_of_user_key("") == 0
     assert vectors_kept() == 0
+
+
+@pytest.mark.parametrize("moment", ["before the rows go", "after the rows went"])
+def test_what_is_embedded_while_it_is_deleted_leaves_no_vector(
+    settings, monkeypatch, django_capture_on_commit_callbacks, moment
+):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "vector"}
+    owner, work = user_owner(), keeping._delete_rows
+    VectorMemory().remember(owner, [fact("tea")], source=NOWHERE)
+    memory = Memory.objects.get()
+
+    def renew_as_well(memories, message):
+        if moment == "before the rows go":
+            VectorMemory().renew(memory)
+        work(memories, message)
+        if moment == "after the rows went":
+            VectorMemory().renew(memory)
+
+    monkeypatch.setattr(keeping, "_delete_rows", renew_as_well)
+    with django_capture_on_commit_callbacks(execute=True):
+        keeping.erase(owner)
+    assert vectors_kept() == 0
+
+
+def test_vectors_of_what_is_gone_are_dropped_by_command_page_by_page(settings, monkeypatch):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "vector"}
+    monkeypatch.setattr(reembedding, "PAGE", 2)
+    owner = user_owner()
+    told = [fact(f"tea number {number}") for number in range(9)]
+    kept = [one.id for one in VectorMemory().remember(owner, told, source=NOWHERE)]
+    gone = {kept[0], kept[3], kept[4], kept[5], kept[8]}
+    # As a crash between the two would leave it.
+    Memory.objects.filter(pk__in=gone).delete()
+    out = StringIO()
+    call_command("agentcore_reembed", "memory", stdout=out, stderr=StringIO())
+    assert "5 vectors of what is gone were dropped." in out.getvalue()
+    assert set(Vector.objects.values_list("item", flat=True)) == set(kept) - gone
+    out = StringIO()
+    call_command("agentcore_reembed", "memory", stdout=out, stderr=StringIO())
+    assert "dropped" not in out.getvalue()
 
 
 def vectors_kept() -> int:

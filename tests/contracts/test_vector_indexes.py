@@ -124,6 +124,13 @@ def test_what_was_removed_is_not_found(filled: VectorIndex) -> None:
     assert ids(filled.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=9)) == [2, 4]
 
 
+def test_the_items_are_told_in_pages(filled: VectorIndex) -> None:
+    assert filled.items(COLLECTION, after=0, size=2) == [1, 2]
+    assert filled.items(COLLECTION, after=2, size=9) == [3, 4]
+    assert filled.items(COLLECTION, after=4, size=9) == []
+    assert filled.items("other", after=0, size=9) == []
+
+
 def test_mem_04_vectors_of_another_kind_are_kept_and_never_compared(filled: VectorIndex) -> None:
     filled.put(COLLECTION, [item(5, 1, 0), item(6, *EAST, embedder="other")])
     assert ids(filled.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=9)) == [1, 3, 2, 4]
@@ -153,7 +160,7 @@ def test_every_index_gives_what_comparing_each_would_give(index: VectorIndex) ->
 
 
 def test_what_another_process_wrote_is_seen_at_once(filled: VectorIndex) -> None:
-    another = type(filled)()
+    another = type(getattr(filled, "within", filled))()
     assert ids(another.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=1)) == [1]
     filled.put(COLLECTION, [item(1, *WEST)])
     assert ids(another.search(COLLECTION, embedding(*EAST), scopes=["user:1"], k=1)) == [3]

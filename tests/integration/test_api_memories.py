@@ -4,8 +4,9 @@ import pytest
 
 from agentcore.exceptions import EmbedderFailed
 from agentcore.memory import Item, Owner, Source, current
-from agentcore.models import Memory
+from agentcore.models import Memory, Vector
 from agentcore.testing import make_session, make_user
+from agentcore.vectors.exact import ExactIndex
 from agentcore.vectors.hashing import HashingEmbedder
 from tests.integration.api import VIEW_ALL, browser_of, client_of, queries_of, with_csrf
 
@@ -115,6 +116,34 @@ def test_a_search_without_its_embedder_is_unavailable(client, owner, settings, m
     monkeypatch.setattr(HashingEmbedder, "embed", fail)
     answer = client.get("/api/memory/search/?q=tea")
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+
+
+def test_without_the_index_nothing_is_done_by_halves(client, owner, settings, monkeypatch):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "vector"}
+    [pk] = know(owner, "tea")
+
+    def fail(self, *args, **options):
+        raise ConnectionError("secret-host:6333")
+
+    for verb in ("put", "remove", "search"):
+        monkeypatch.setattr(ExactIndex, verb, fail)
+    for answer in (
+        client.get("/api/memory/search/?q=tea"),
+        client.patch(of(pk), {"text": "coffee"}),
+        client.delete(of(pk)),
+        client.delete("/api/memory/"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        assert "secret-host" not in answer.content.decode()
+    assert Memory.objects.get().text == "tea"
+    assert Vector.objects.get().item == pk
+
+
+def test_a_memory_that_is_deleted_while_it_is_corrected_does_not_exist(client, owner, monkeypatch):
+    [pk] = know(owner, "tea")
+    monkeypatch.setattr(ExactIndex, "remove", lambda self, *args: Memory.objects.all().delete())
+    answer = client.patch(of(pk), {"text": "coffee"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
 def test_a_memory_is_corrected(client, owner):

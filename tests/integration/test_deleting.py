@@ -6,15 +6,18 @@ from django.core.management import call_command
 
 from agentcore import runtime
 from agentcore.exceptions import Conflict, NotFound
+from agentcore.memory import Item, Owner, Source, current
 from agentcore.models import (
     AgentContext,
     AgentSession,
     AgentStep,
     ApprovalDecision,
     ContextEntry,
+    Memory,
     SessionEvent,
     ToolApproval,
     ToolCall,
+    Vector,
 )
 from agentcore.testing import assert_invariants, calls, make_session, make_turn, make_user
 from tests.integration import admin_pages as pages
@@ -108,6 +111,21 @@ def test_without_soft_delete_every_row_goes_and_nothing_of_another_session(ended
     with pytest.raises(NotFound):
         runtime.restore("ended")
     call_command("agentcore_verify")
+
+
+def test_without_soft_delete_what_is_remembered_of_the_session_goes_with_its_vectors(
+    ended, settings, owner, django_capture_on_commit_callbacks
+):
+    settings.AGENTCORE = {**settings.AGENTCORE, "SOFT_DELETE": False, "MEMORY_BACKEND": "vector"}
+    item = Item(kind="working_memory", text="tea", data={"key": "drink"})
+    current().remember(Owner.of_session(ended), [item], source=Source())
+    current().remember(Owner.of_user(owner), [Item(kind="fact", text="coffee")], source=Source())
+    with django_capture_on_commit_callbacks(execute=True):
+        runtime.delete("ended")
+    stays = Memory.objects.get(kind="fact")
+    assert not Memory.objects.filter(kind="working_memory").exists()
+    assert stays.pk in Vector.objects.values_list("item", flat=True)
+    assert set(Vector.objects.values_list("item", flat=True)) <= set(Memory.objects.values_list("pk", flat=True))
 
 
 # In the admin

@@ -208,6 +208,23 @@ def test_a_turn_in_nobodys_session_is_erased_and_the_session_goes_on(scripted, o
     assert said == ["I am other.", "Still other.", "More."]
 
 
+def test_what_a_turn_in_nobodys_session_told_is_forgotten_and_nothing_else(scripted, owner, settings):
+    settings.AGENTCORE = {"MEMORY": {"extractor": "rules"}, "MEMORY_BACKEND": "vector"}
+    scripted(["One.", "Two."])
+    other = make_user("other")
+    make_session(session_id="open")
+    for user, text in ((other, "My name is Otto."), (owner, f"My name is {SECRET}.")):
+        runtime.resume(runtime.enqueue("open", text, user=user).turn.execution_id)
+    assert SECRET in everything()
+    report = runtime.erase(owner)
+    assert report.is_complete
+    assert report.counts["memories"] == 1
+    assert SECRET not in everything()
+    assert Memory.objects.get().text == "The user's name is Otto."
+    assert set(Vector.objects.values_list("item", flat=True)) == set(Memory.objects.values_list("pk", flat=True))
+    verified()
+
+
 @pytest.mark.parametrize("state", ["queued", "waiting"])
 def test_a_turn_that_waits_is_cancelled_first(owner, state):
     turn = make_turn(user=owner, message=SECRET) if state == "queued" else make_approval(user=owner).turn

@@ -4,12 +4,14 @@ import json
 import re
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.test import Client
 
 from agentcore.exceptions import EmbedderFailed
 from agentcore.memory import Item, Owner, Source, current
-from agentcore.models import Memory
+from agentcore.models import Memory, Vector
 from agentcore.testing import make_user
+from agentcore.vectors.exact import ExactIndex
 from agentcore.vectors.hashing import HashingEmbedder
 
 pytestmark = pytest.mark.django_db
@@ -168,4 +170,36 @@ def test_a_search_that_cannot_be_made_says_so(client, owner, settings, monkeypat
 
     monkeypatch.setattr(HashingEmbedder, "embed", fail)
     answer = client.get(f"{LIST}?q=tea")
+    assert answer.status_code == 503
     assert "cannot be searched just now" in body(answer)
+
+
+def test_without_the_index_nothing_is_done_by_halves_and_the_page_says_so(client, owner, settings, monkeypatch):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "vector"}
+    [pk] = know(owner, "tea")
+
+    def fail(self, *args, **options):
+        raise ConnectionError("secret-host:6333")
+
+    for verb in ("put", "remove", "search"):
+        monkeypatch.setattr(ExactIndex, verb, fail)
+    one = f"{LIST}{pk}/"
+    for answer, said in (
+        (client.get(f"{LIST}?q=tea"), "cannot be searched just now"),
+        (client.post(f"{one}correct/", {"text": "coffee"}), "The index ExactIndex failed"),
+        (client.post(f"{one}delete/"), "cannot be deleted just now"),
+        (client.post(f"{LIST}erase/"), "cannot be erased just now"),
+    ):
+        assert answer.status_code == 503
+        assert said in body(answer)
+        assert 'role="alert"' in body(answer)
+        assert "secret-host" not in body(answer)
+    assert Memory.objects.get().text == "tea"
+    assert Vector.objects.get().item == pk
+    assert not LogEntry.objects.exists()
+
+
+def test_a_memory_that_is_deleted_while_it_is_corrected_is_missing(client, owner, settings, monkeypatch):
+    [pk] = know(owner, "tea")
+    monkeypatch.setattr(ExactIndex, "remove", lambda self, *args: Memory.objects.all().delete())
+    assert client.post(f"{LIST}{pk}/correct/", {"text": "coffee"}).status_code == 404

@@ -9,14 +9,17 @@ from django.core.management import CommandError, call_command
 from agentcore import runtime
 from agentcore.events import log
 from agentcore.keeping import retention
+from agentcore.memory import Item, Owner, Source, current
 from agentcore.models import (
     AgentContext,
     AgentSession,
     AgentStep,
     ApprovalDecision,
+    Memory,
     SessionEvent,
     ToolApproval,
     ToolCall,
+    Vector,
 )
 from agentcore.testing import assert_invariants, calls, make_approval, make_session, make_user
 from agentcore.turns import emptying
@@ -236,6 +239,23 @@ def test_a_session_deleted_long_ago_goes_with_its_last_turn(say, clock):
     assert (done["turns"], done["sessions"]) == (2, 1)
     assert list(AgentSession.objects.values_list("session_id", flat=True)) == ["kept"]
     verified()
+
+
+def test_what_was_kept_to_a_session_deleted_long_ago_goes_with_its_vectors(
+    say, clock, owner, settings, django_capture_on_commit_callbacks
+):
+    settings.AGENTCORE = {**settings.AGENTCORE, "MEMORY_BACKEND": "vector"}
+    say("s", "first")
+    item = Item(kind="working_memory", text="tea", data={"key": "drink"})
+    session = AgentSession.objects.get()
+    [kept] = current().remember(Owner.of_session(session), [item], source=Source())
+    runtime.delete("s")
+    clock.advance(timedelta(days=6))
+    assert Vector.objects.filter(item=kept.id).exists()
+    with django_capture_on_commit_callbacks(execute=True):
+        runtime.trim(5)
+    assert not Memory.objects.filter(pk=kept.id).exists()
+    assert not Vector.objects.filter(item=kept.id).exists()
 
 
 def test_reading_from_before_the_beginning_gives_what_there_is(say, clock, owner):

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from agentcore import knowledge  # noqa: F401 - makes its collection known
-from agentcore.exceptions import ConfigurationError, EmbedderFailed
+from agentcore.exceptions import ConfigurationError, Unavailable
 from agentcore.management.progress import Bar
 from agentcore.vectors import reembedding, sources
 from agentcore.vectors.base import Kind
@@ -17,7 +17,7 @@ from agentcore.vectors.sources import Source
 class Command(BaseCommand):
     help = (
         "Embed with the present EMBEDDER what has no vector of it in the present VECTOR_INDEX. "
-        "It can be stopped and started again; nothing is dropped."
+        "It can be stopped and started again; nothing is dropped but vectors whose texts are gone."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -30,7 +30,7 @@ class Command(BaseCommand):
             kind = reembedding.current_kind()
             for source in chosen:
                 self._renew(source, kind)
-        except (EmbedderFailed, ConfigurationError) as problem:
+        except (Unavailable, ConfigurationError) as problem:
             raise CommandError(f"{problem} What was embedded before stays; run the command again.") from problem
 
     def _chosen(self, names: list[str]) -> list[Source]:
@@ -42,5 +42,8 @@ class Command(BaseCommand):
     def _renew(self, source: Source, kind: Kind) -> None:
         total = source.count()
         renewed = reembedding.renew(source, kind, tell=Bar(self.stderr, total).advance)
+        removed = reembedding.sweep(source)
         text = f"{source.collection}: {total} texts, {renewed} embedded by {kind.embedder} ({kind.dimension} numbers)."
+        if removed:
+            text += f" {removed} vectors of what is gone were dropped."
         self.stdout.write(self.style.SUCCESS(text))
