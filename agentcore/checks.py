@@ -87,6 +87,9 @@ def _memory() -> Iterator[CheckMessage]:
         return
     if problem := memory.find_problem():
         yield Error(problem, id="agentcore.E007")
+    model = conf.settings.MEMORY["model"]
+    if model is not None and (problem := providers.find_problem(model)):
+        yield Error(f"AGENTCORE['MEMORY']['model'] is {model!r}: {problem}", id="agentcore.E007")
 
 
 def _foreign_vectors() -> Iterator[CheckMessage]:

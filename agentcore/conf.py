@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
@@ -17,13 +16,30 @@ from agentcore.exceptions import ConfigurationError
 
 Rule = tuple[Callable[[Any], bool], str]
 
+# As far as a date may lie off: more is no date, or none that a database takes.
+MAX_DAYS = 365_000
+# What a thread can wait, and a third of a century.
+MAX_SECONDS = 1_000_000_000
+
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _is_seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0 and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_SECONDS
+
+
+def _is_days(value: Any) -> bool:
+    return _is_count(value) and value <= MAX_DAYS
+
+
+def _is_life(value: Any) -> bool:
+    return isinstance(value, timedelta) and value > timedelta(0)
+
+
+def _is_model(value: Any) -> bool:
+    return _is_text(value) and ":" in value and all(value.partition(":"))
 
 
 def _is_text(value: Any) -> bool:
@@ -39,8 +55,15 @@ def _has_numbers(keys: tuple[str, ...], whole: tuple[str, ...]) -> Callable[[Any
 
 
 COUNT: Rule = (_is_count, "a whole number of at least 1")
-SECONDS: Rule = (_is_seconds, "a number of seconds above 0")
+SECONDS: Rule = (_is_seconds, f"a number of seconds above 0, at most {MAX_SECONDS:,}")
+DAYS: Rule = (_is_days, f"a whole number of days of at least 1, at most {MAX_DAYS:,}")
+LIFE: Rule = (_is_life, "a timedelta above 0")
+MODEL: Rule = (_is_model, "'provider:model'")
 TEXT: Rule = (_is_text, "a non-empty string")
+EMBEDDER_NAME: Rule = (
+    lambda value: _is_text(value) and (":" not in value or _is_model(value)),
+    "a non-empty string, with a colon only as in 'provider:model'",
+)
 FLAG: Rule = (lambda value: isinstance(value, bool), "True or False")
 MAPPING: Rule = (lambda value: isinstance(value, Mapping), "a dict")
 LISTING: Rule = (lambda value: isinstance(value, list | tuple), "a list")
@@ -61,7 +84,10 @@ def optional(rule: Rule) -> Rule:
 def numbers(*keys: str, whole: tuple[str, ...] = ()) -> Rule:
     """Return the rule of a dict of numbers, those under the keys `whole` without a fraction."""
     told = f" ({', '.join(whole)}: a whole number)" if whole else ""
-    return (_has_numbers(keys, whole), f"a dict of numbers above 0 with the keys {', '.join(keys)}{told}")
+    return (
+        _has_numbers(keys, whole),
+        f"a dict of numbers above 0, at most {MAX_SECONDS:,}, with the keys {', '.join(keys)}{told}",
+    )
 
 
 def per_minute() -> Rule:
@@ -73,7 +99,7 @@ def memory() -> Rule:
     keys = {
         "recall": COUNT,
         "extractor": optional(TEXT),
-        "model": optional((lambda v: _is_text(v) and ":" in v, "'provider:model'")),
+        "model": optional(MODEL),
         "expires_in": (_are_lives, ""),
     }
     return (
@@ -86,8 +112,7 @@ def memory() -> Rule:
 
 def _are_lives(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        kind in MEMORY_KINDS and (life is None or (isinstance(life, timedelta) and life > timedelta(0)))
-        for kind, life in value.items()
+        kind in MEMORY_KINDS and (life is None or _is_life(life)) for kind, life in value.items()
     )
 
 
@@ -101,7 +126,7 @@ def _setting(default: Any, rule: Rule) -> Any:
 class Settings:
     """The project's AGENTCORE dict, with a default for each name it leaves out."""
 
-    DEFAULT_MODEL: str = _setting("demo:support", (lambda v: _is_text(v) and ":" in v, "'provider:model'"))
+    DEFAULT_MODEL: str = _setting("demo:support", MODEL)
     PROVIDERS: dict[str, Any] = _setting({}, MAPPING)
     DISPATCH: str = _setting("celery", one_of("celery", "thread"))
     CELERY_QUEUE: str | None = _setting(None, optional(TEXT))
@@ -127,14 +152,12 @@ class Settings:
         },
         memory(),
     )
-    EMBEDDER: str = _setting("hashing", TEXT)
+    EMBEDDER: str = _setting("hashing", EMBEDDER_NAME)
     VECTOR_INDEX: str = _setting("exact", TEXT)
     MAX_STEPS: int = _setting(10, COUNT)
     TURN_TIMEOUT: float = _setting(300, SECONDS)
     TOOL_TIMEOUT: float = _setting(30, SECONDS)
-    APPROVAL_TTL: timedelta | None = _setting(
-        timedelta(days=7), optional((lambda v: isinstance(v, timedelta) and v > timedelta(0), "a timedelta above 0"))
-    )
+    APPROVAL_TTL: timedelta | None = _setting(timedelta(days=7), optional(LIFE))
     APPROVAL_POLICY: Any = _setting(None, optional((lambda v: True, "an ApprovalPolicy or a dotted path")))
     MAX_INPUT_BYTES: int = _setting(262_144, COUNT)
     MAX_EVENT_BYTES: int = _setting(65_536, COUNT)
@@ -157,8 +180,8 @@ class Settings:
     HEALTH: dict[str, float] = _setting({"interval": 60, "timeout": 5}, numbers("interval", "timeout"))
     SOFT_DELETE: bool = _setting(True, FLAG)
     AUTO_ARCHIVE: bool = _setting(False, FLAG)
-    ARCHIVE_AFTER_DAYS: int = _setting(30, COUNT)
-    RETENTION_DAYS: int | None = _setting(None, optional(COUNT))
+    ARCHIVE_AFTER_DAYS: int = _setting(30, DAYS)
+    RETENTION_DAYS: int | None = _setting(None, optional(DAYS))
     NOTIFIERS: list[Any] = _setting([], LISTING)
 
 

@@ -23,7 +23,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.clickjacking import xframe_options_deny
 
-from agentcore.admin import columns, display
+from agentcore.admin import columns, display, lookups
 from agentcore.approvals import visible
 
 if TYPE_CHECKING:
@@ -110,6 +110,10 @@ class ReadOnlyAdmin(ReadOnly, ModelAdmin):
         columns = {column.name for column in self.opts.concrete_fields}
         return queryset.only(*columns.intersection(self.list_display), *self.list_loads)
 
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest | None = None) -> bool:
+        """Allow what the list's own filters and links ask; other fields may be masked on every page."""
+        return lookups.is_offered(self, lookup, request) and super().lookup_allowed(lookup, value, request)  # type: ignore[arg-type]
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
@@ -136,13 +140,13 @@ class ReadOnlyAdmin(ReadOnly, ModelAdmin):
         _show_hidden(response)
         return response
 
-    def listing(self, request: HttpRequest, label: Any, model: type[Model], **lookups: Any) -> Link | None:
+    def listing(self, request: HttpRequest, label: Any, model: type[Model], **filters: Any) -> Link | None:
         """Return the link to a filtered list of `model`, None for who may not see it."""
         if not self.admin_site.is_registered(model):
             return None
         if not self.admin_site.get_model_admin(model).has_view_permission(request):
             return None
-        return label, f"{self.url(model, 'changelist')}?{urlencode(lookups)}"
+        return label, f"{self.url(model, 'changelist')}?{urlencode(filters)}"
 
     def link(self, record: Model | None, text: Any) -> str:
         """Return a link to a record's page, or the text alone when that page does not exist."""

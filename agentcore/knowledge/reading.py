@@ -15,6 +15,7 @@ from typing import Any
 from agentcore import canonical
 from agentcore.conf import settings
 from agentcore.exceptions import InvalidInput, TooLarge, Unavailable
+from agentcore.knowledge import headings
 
 PLAIN, MARKDOWN, HTML, PDF = "text/plain", "text/markdown", "text/html", "application/pdf"
 MEDIA_TYPES = (PLAIN, MARKDOWN, HTML, PDF)
@@ -39,7 +40,6 @@ BLOCKS = {
         ("p", "blockquote", "table", "ul", "ol", "dl", "div", "section", "article", "main", "header"), "\n\n"
     ),
 }
-HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*\s*$", re.MULTILINE)
 MAX_TITLE = 255
 MAX_PAGES = 5_000
 
@@ -93,8 +93,8 @@ def _plain(data: bytes, name: str) -> tuple[str, str]:
 
 def _markdown(data: bytes, name: str) -> tuple[str, str]:
     _, text = _plain(data, name)
-    found = HEADING.search(text)
-    return (found.group(1) if found else ""), text
+    found = next(filter(None, map(headings.find, text.splitlines())), None)
+    return (found.words if found else ""), text
 
 
 def _html(data: bytes, name: str) -> tuple[str, str]:

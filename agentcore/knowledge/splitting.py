@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from agentcore.knowledge import headings
+from agentcore.knowledge.headings import MAX_HEADING, Heading
+
 SIZE = 1200
 # How much of a piece the next one repeats: what stands across the cut is found in one of them.
 OVERLAP = 150
-MAX_HEADING = 255
 
-HEADING = re.compile(r"^(#{1,6})\s+(.+?)\s*#*\s*$")
 FENCE = re.compile(r"^\s*(```|~~~)")
 PARAGRAPH = re.compile(r"\n[ \t]*\n")
 SENTENCE = re.compile(r"(?<=[.!?])\s+|\n")
@@ -35,26 +36,25 @@ def split(text: str) -> list[Piece]:
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
     """Yield what stands below each heading; a line in a fenced block is no heading."""
-    above: list[tuple[int, str]] = []
+    above: list[Heading] = []
     lines: list[str] = []
     fence = ""
     for line in text.splitlines():
         mark = FENCE.match(line)
         if mark and fence in ("", mark.group(1)):
             fence = "" if fence else mark.group(1)
-        found = None if fence or mark else HEADING.match(line)
+        found = None if fence or mark else headings.find(line)
         if found is None:
             lines.append(line)
             continue
         yield _path(above), "\n".join(lines)
-        level = len(found.group(1))
-        above = [*(item for item in above if item[0] < level), (level, found.group(2))]
+        above = [*(heading for heading in above if heading.level < found.level), found]
         lines = []
     yield _path(above), "\n".join(lines)
 
 
-def _path(above: list[tuple[int, str]]) -> str:
-    return " > ".join(words for _, words in above)[:MAX_HEADING]
+def _path(above: list[Heading]) -> str:
+    return " > ".join(heading.words for heading in above)[:MAX_HEADING]
 
 
 def _blocks(body: str) -> Iterator[str]:

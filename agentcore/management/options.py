@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-MAX_DAYS = 365_000
+from agentcore.conf import MAX_DAYS
 
 
 def days(text: str) -> float:

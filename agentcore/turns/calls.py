@@ -159,8 +159,12 @@ def store_result(
 
 
 def record_late(call: ToolCall, late_result: Any) -> None:
-    """Keep what a call returned after it had timed out; its one result stays what it was."""
-    ToolCall.objects.filter(pk=call.pk, late_result__isnull=True).update(late_result=late_result)
+    """Keep what a call returned after it had timed out, unless its turn was emptied; its result stays what it was."""
+    late = ToolCall.objects.filter(pk=call.pk)
+    late.filter(late_result__isnull=True).update(late_result=late_result)
+    # Looked at afterwards: who empties the turn at the same time has either seen it, or is seen here.
+    if AgentContext.objects.filter(pk=call.turn_id, erased_at__isnull=False).exists():
+        late.update(late_result=None)
 
 
 def close(journal: Journal, turn: AgentContext, call: ToolCall, error: dict[str, Any]) -> None:

@@ -188,6 +188,30 @@ def test_what_the_model_wrote_that_is_no_json_is_shown_unless_it_may_hold_secret
     assert "oops" not in Page(client.get(page_url(secret))).text
 
 
+@by_model
+def test_a_list_is_not_asked_for_what_its_pages_may_mask(model: Any, story: ToolApproval) -> None:
+    client = superuser()
+    shown = site.get_model_admin(model)
+    offered = {item[0] if isinstance(item, tuple) else item for item in shown.list_filter}
+    offered |= {name.lstrip("^=") for name in shown.search_fields}
+    for field in model._meta.concrete_fields:
+        if not field.is_relation and not field.primary_key and field.name not in offered:
+            for lookup in ("startswith", "icontains", "regex", "gt"):
+                answer = client.get(list_url(model), {f"{field.name}__{lookup}": "a"})
+                assert answer.status_code == 400, (field.name, lookup)
+
+
+@by_model
+def test_the_links_between_records_and_the_filters_of_a_list_are_answered(model: Any, story: ToolApproval) -> None:
+    client = superuser()
+    record = model.objects.order_by("pk").last()
+    found = Page(client.get(page_url(record))).links + Page(client.get(everything(model))).links
+    lists = [link for link in found if link.startswith(("/admin/agentcore/", "?")) and "?" in link]
+    for link in lists:
+        answer = client.get(link if link.startswith("/") else list_url(model) + link)
+        assert answer.status_code == 200, link
+
+
 # Nothing is changed
 
 

@@ -42,6 +42,39 @@ def test_staff_see_who_what_and_when_with_secrets_masked(owner):
     assert client.get(f"{list_url(Memory)}?q=tea").context["cl"].result_count == 0
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"text__startswith": "my password is h"},
+        {"text__startswith": "my password is x"},
+        {"data__icontains": SECRET},
+        {"data__key": "db_token"},
+        {"digest__startswith": "a"},
+        {"history__text__contains": SECRET},
+        {"session__metadata__icontains": "a"},
+        {"user__password__startswith": "a"},
+    ],
+)
+def test_an_address_cannot_ask_what_is_masked(owner, query):
+    know(owner, Item(kind="fact", text=f"my password is {SECRET}"))
+    assert staff("agentcore.view_memory").get(list_url(Memory), query).status_code == 400
+
+
+def test_an_address_asks_what_the_filters_offer(owner):
+    know(owner, Item(kind="fact", text="tea"), Item(kind="working_memory", text="x", data={"key": "a"}))
+    client = staff("agentcore.view_memory")
+    for query, count in (
+        ({"kind__exact": "fact"}, 1),
+        ({"kind__in": "fact,event"}, 1),
+        ({"seen_at__gte": "2000-01-01 00:00:00+00:00"}, 2),
+        ({"corrected_at__isempty": "1"}, 2),
+        ({"agent__isnull": "True"}, 2),
+        ({"session__isnull": "True"}, 2),
+    ):
+        page = client.get(list_url(Memory), query)
+        assert (page.status_code, page.context["cl"].result_count) == (200, count), query
+
+
 def test_staff_change_and_delete_nothing(owner):
     know(owner, Item(kind="fact", text="The user likes tea."))
     client = staff(*(f"agentcore.{verb}_memory" for verb in ("view", "add", "change", "delete")))

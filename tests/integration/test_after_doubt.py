@@ -7,6 +7,7 @@ import os
 import threading
 
 import pytest
+from django.core.management import call_command
 
 from agentcore import TurnState, agent, runtime, tool
 from agentcore.agents.registry import registry
@@ -247,6 +248,31 @@ def test_a_late_nothing_is_a_late_result_too(scripted, settings):
     finally:
         may_end.set()
         registry.unregister("late")
+
+
+def test_what_comes_late_to_an_erased_turn_is_not_kept(scripted):
+    may_end = threading.Event()
+
+    @agent(name="late", model="scripted:x")
+    class Late:
+        @tool(description="Late", timeout=0.1, on_unknown="tell")
+        def charge(self, n: int) -> str:
+            may_end.wait(10)
+            return "Rumpelstiltskin"
+
+    try:
+        scripted(_reply)
+        user = make_user()
+        runtime.execute("late", "go", user=user)
+        assert runtime.erase(user).is_complete
+        may_end.set()
+        while threads.abandoned_threads():
+            threading.Event().wait(0.01)
+        assert ToolCall.objects.get().late_result is None
+    finally:
+        may_end.set()
+        registry.unregister("late")
+    call_command("agentcore_verify")
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\udc00b"], ids=["nul", "surrogate"])

@@ -296,3 +296,11 @@ def test_what_metrics_have_not_counted_yet_stays(say, clock, settings):
     assert not any(retention.trim(30).values()), "nothing was summed up"
     settings.AGENTCORE = {**settings.AGENTCORE, "METRICS": False}
     assert retention.trim(30)["turns"] == 1
+
+
+def test_the_longest_times_that_settings_allow_pass_a_tick(say, settings):
+    settings.AGENTCORE = {"AUTO_ARCHIVE": True, "ARCHIVE_AFTER_DAYS": 365_000, "RETENTION_DAYS": 365_000}
+    say("kept", "Hello.")
+    done = runtime.tick()
+    assert (done["archived"], done["trimmed"]) == (0, 0)
+    assert AgentContext.objects.count() == 1

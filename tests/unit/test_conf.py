@@ -59,7 +59,7 @@ DEFAULTS = {
     "NOTIFIERS": [],
 }
 BAD_COUNTS = (0, -1, 1.5, "3", None, True)
-BAD_SECONDS = (0, -1, "3", None, True, float("nan"), float("inf"))
+BAD_SECONDS = (0, -1, "3", None, True, float("nan"), float("inf"), 10**10, 1e300)
 BAD_TEXTS = ("", 1, None, [])
 BAD_FLAGS = (1, 0, "yes", None)
 BAD_NUMBERS = ({"wrong": 1}, {1: 1}, "3", 5, [])
@@ -81,7 +81,7 @@ GOOD = {
             "expires_in": {**dict.fromkeys(conf.MEMORY_KINDS), "fact": timedelta.max},
         },
     ),
-    "EMBEDDER": ("project.embed.Mine",),
+    "EMBEDDER": ("project.embed.Mine", "openai:text-embedding-3-small", "local:nomic:v1"),
     "VECTOR_INDEX": ("exact",),
     "MAX_STEPS": (1, 100),
     "TURN_TIMEOUT": (0.5, 600),
@@ -104,12 +104,12 @@ GOOD = {
     "HEALTH": ({"interval": 1, "timeout": 1},),
     "SOFT_DELETE": (False,),
     "AUTO_ARCHIVE": (True,),
-    "ARCHIVE_AFTER_DAYS": (1,),
-    "RETENTION_DAYS": (None, 30),
+    "ARCHIVE_AFTER_DAYS": (1, 365_000),
+    "RETENTION_DAYS": (None, 30, 365_000),
     "NOTIFIERS": (["project.notify.Mail"], ()),
 }
 BAD = {
-    "DEFAULT_MODEL": ("gpt-5-mini", "", None, 1),
+    "DEFAULT_MODEL": ("gpt-5-mini", "openai:", ":gpt-5-mini", "", None, 1),
     "PROVIDERS": ([], "openai", None),
     "DISPATCH": ("threads", "", None, []),
     "CELERY_QUEUE": ("", 1),
@@ -118,8 +118,8 @@ BAD = {
     "REDIS_URL": ("", 1),
     "REDIS_PREFIX": (None, 1),
     "MEMORY_BACKEND": BAD_TEXTS,
-    "MEMORY": ({"recall": 0}, {"extractor": 1}, {"expires_in": {"fact": 3}}, {"other": 1}, None),
-    "EMBEDDER": BAD_TEXTS,
+    "MEMORY": ({"recall": 0}, {"extractor": 1}, {"expires_in": {"fact": 3}}, {"other": 1}, {"model": "openai:"}, None),
+    "EMBEDDER": (*BAD_TEXTS, "openai:", ":large", ":"),
     "VECTOR_INDEX": BAD_TEXTS,
     "MAX_STEPS": BAD_COUNTS,
     "TURN_TIMEOUT": BAD_SECONDS,
@@ -138,11 +138,11 @@ BAD = {
     "BREAKER_OPEN": ("open", None, 1),
     "RETRY": (*BAD_NUMBERS, {"attempts": True}, {"attempts": 1.5}, None),
     "METRICS": BAD_FLAGS,
-    "HEALTH": (*BAD_NUMBERS, None),
+    "HEALTH": (*BAD_NUMBERS, {"interval": 1e300}, None),
     "SOFT_DELETE": BAD_FLAGS,
     "AUTO_ARCHIVE": BAD_FLAGS,
-    "ARCHIVE_AFTER_DAYS": BAD_COUNTS,
-    "RETENTION_DAYS": (0, -1, "30"),
+    "ARCHIVE_AFTER_DAYS": (*BAD_COUNTS, 365_001, 10**9),
+    "RETENTION_DAYS": (0, -1, "30", 365_001, 10**6, 10**9),
     "NOTIFIERS": ("mail", {}, None),
 }
 

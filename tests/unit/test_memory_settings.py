@@ -57,6 +57,12 @@ def test_an_extractor_that_is_none_is_named_by_the_check(settings):
     assert "AGENTCORE['MEMORY']['extractor'] is 'magic'. Allowed: 'rules', 'model' or the dotted" in found
 
 
+def test_a_model_of_the_extractor_that_cannot_be_used_is_named_by_the_check(settings):
+    [found] = problems(settings, MEMORY={"extractor": "model", "model": "nope:x"})
+    assert found.startswith("AGENTCORE['MEMORY']['model'] is 'nope:x': ")
+    assert problems(settings, MEMORY={"extractor": "model", "model": "demo:support"}) == []
+
+
 @pytest.mark.parametrize(
     "given",
     [

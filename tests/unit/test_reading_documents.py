@@ -2,6 +2,7 @@
 
 import builtins
 import io
+import time
 
 import pytest
 from django.test import override_settings
@@ -50,6 +51,13 @@ def test_plain_text_is_taken_as_it_is():
 def test_markdown_has_its_first_heading_for_a_title():
     content = knowledge.read(b"intro\n\n# The *lamp* #\n\ntext", name="a.md")
     assert (content.title, content.media_type) == ("The *lamp*", "text/markdown")
+
+
+def test_a_markdown_title_is_found_at_once_behind_a_long_line():
+    started = time.perf_counter()
+    content = knowledge.read(b"#\n" + b"# a" + b" " * 1_000_000 + b"b", name="a.md")
+    assert content.title == "a"
+    assert time.perf_counter() - started < 2
 
 
 def test_html_loses_its_scripts_and_keeps_its_headings():

@@ -1,12 +1,15 @@
 """Texts in pieces: under their headings, of a bounded size, with nothing lost."""
 
+import time
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcore.knowledge.splitting import MAX_HEADING, OVERLAP, SIZE, split
+from agentcore.knowledge import headings
+from agentcore.knowledge.headings import MAX_HEADING
+from agentcore.knowledge.splitting import OVERLAP, SIZE, split
 
 MANUAL = """Before all.
 
@@ -78,3 +81,37 @@ def test_no_word_is_lost_and_no_piece_is_too_long(text):
     assert all(piece.text.strip() and len(piece.text) <= SIZE for piece in pieces)
     words = {word for word in text.split() if len(word) <= SIZE - OVERLAP}
     assert words <= {word for piece in pieces for word in piece.text.split()}
+
+
+@pytest.mark.parametrize(
+    ("line", "heading"),
+    [
+        ("# Lamp", (1, "Lamp")),
+        ("###### \tDeep  ##  ", (6, "Deep")),
+        ("# C#", (1, "C#")),
+        ("# a # b ###", (1, "a # b")),
+        ("####### seven", None),
+        ("#none", None),
+        (" # indented", None),
+        ("#", None),
+        ("#   ", None),
+        ("## ##", None),
+    ],
+)
+def test_a_heading_is_what_markdown_takes_for_one(line, heading):
+    assert headings.find(line) == heading
+
+
+@pytest.mark.parametrize("line", ["# a" + " " * 1_000_000 + "b", "# a" + " #" * 500_000 + " b", "#" * 1_000_000])
+def test_a_long_line_takes_no_time(line):
+    started = time.perf_counter()
+    headings.find(line)
+    split(f"# Top\n{line}\ntext")
+    assert time.perf_counter() - started < 2
+
+
+def test_many_headings_below_a_long_one_take_no_time():
+    started = time.perf_counter()
+    pieces = split(f"# {'long ' * 200_000}\n" + "## next\ntext\n" * 10_000)
+    assert len(pieces) == 10_000
+    assert time.perf_counter() - started < 5
