@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import Count
 from django.http import HttpRequest
-from django.shortcuts import redirect
 from django.utils.translation import gettext_lazy as _
 
 from agentcore import knowledge
@@ -32,7 +31,14 @@ MAX_SHOWN_CHUNKS = 200
 
 
 class NewDocumentForm(ModelForm):
-    """A file or a text. The same source for the same agent replaces the document that is there."""
+    """A file or a text. The same source for the same agent replaces the document that is there.
+
+    A valid form has put its document in: what keeps it from that is said on the form, with all that was typed.
+    """
+
+    # Who adds it; the admin makes a form for each.
+    by: ClassVar[Any] = None
+    document: Document
 
     file = forms.FileField(required=False, label=_("file"), help_text=_("Text, Markdown, HTML or PDF."))
     text = forms.CharField(required=False, label=_("text"), widget=forms.Textarea, help_text=_("Instead of a file."))
@@ -78,17 +84,22 @@ class NewDocumentForm(ModelForm):
         except AgentError as problem:
             raise ValidationError(problem.message) from problem
 
-    def ingest(self, by: Any) -> Document:
-        """Put the document in; raise AgentError."""
-        given = self.cleaned_data
-        ingested = knowledge.ingest(
-            given["content"], source=given["source"], title=given["title"], agent=given["agent"], by=by
-        )
-        return ingested.document
-
     def _post_clean(self) -> None:
         # The row is not made of the form's fields: ingesting makes it.
-        pass
+        if self.errors:
+            return
+        given = self.cleaned_data
+        try:
+            self.document = knowledge.ingest(
+                given["content"],
+                source=given["source"],
+                title=given["title"],
+                agent=given["agent"],
+                by=self.by,
+                may_replace=self.by.has_perm("agentcore.change_document"),
+            ).document
+        except AgentError as problem:
+            self.add_error(None, problem.message)
 
 
 class ChunkInline(ReadOnlyInline):
@@ -163,19 +174,13 @@ class DocumentAdmin(ReadOnlyAdmin):
         return super().get_readonly_fields(request, obj) if obj is not None else []
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        return NewDocumentForm if obj is None else super().get_form(request, obj, change, **kwargs)
-
-    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> Any:
-        """Show the form; when its document could not be embedded, say so, and nothing is stored."""
-        try:
-            return super().add_view(request, form_url, extra_context)
-        except AgentError as problem:
-            self.message_user(request, problem.message, messages.ERROR)
-            return redirect(request.path)
+        if obj is None:
+            return type("NewDocumentForm", (NewDocumentForm,), {"by": request.user})
+        return super().get_form(request, obj, change, **kwargs)
 
     def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
-        """Ingest instead of saving a row of the form's fields."""
-        return form.ingest(request.user)
+        """Return what the form has put in, instead of a row of its fields."""
+        return form.document
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """The document is stored by now."""

@@ -57,7 +57,7 @@ class DocumentList(ListView):
         responses={201: DocumentSerializer, 200: DocumentSerializer},
     )
     def post(self, request: Request) -> Response:
-        """Add a document: 201; 200 when the same source was there and was replaced, or is the very same."""
+        """Add a document: 201; 200 when the source was there and was replaced (who may change it), or is the same."""
         access.require_documents(request.user, "add")
         ingested = self._uploaded(request) if _is_upload(request) else self._given(request)
         status = 201 if ingested.outcome == "added" else 200
@@ -98,7 +98,8 @@ def _ingest(content: Content, request: Request, given: dict[str, Any]) -> Ingest
     agent = given.get("agent", "")
     if agent and registry.find(agent) is None:
         raise InvalidInput(f"There is no agent {agent!r}.", field="agent")
-    return knowledge.ingest(content, by=request.user, **given)
+    may_replace = request.user.has_perm("agentcore.change_document")
+    return knowledge.ingest(content, by=request.user, may_replace=may_replace, **given)
 
 
 def _is_upload(request: Request) -> bool:

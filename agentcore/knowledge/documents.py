@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from django.db import IntegrityError
 
 from agentcore import canonical, clock, database
-from agentcore.exceptions import InvalidInput
+from agentcore.exceptions import InvalidInput, PermissionDenied
 from agentcore.knowledge import splitting
 from agentcore.knowledge.reading import Content, shortened
 from agentcore.models import SHARED, Chunk, Document, owner_fields
@@ -40,6 +40,7 @@ class _Given:
     content: Content
     metadata: dict[str, Any]
     user: Any
+    may_replace: bool = True
 
     @property
     def place_digest(self) -> str:
@@ -64,16 +65,21 @@ def ingest(
     agent: str = SHARED,
     metadata: Mapping[str, Any] | None = None,
     by: Any = None,
+    may_replace: bool = True,
 ) -> Ingested:
     """Store a document, or replace what the same source gave before; the very same changes nothing.
 
-    Raises InvalidInput, and EmbedderFailed when its pieces could not be embedded: then all is as it was. Embedding
-    takes its time and holds no connection; no transaction should be open.
+    Raises InvalidInput, PermissionDenied where there is another one of the source and `may_replace` is false, and
+    EmbedderFailed when its pieces could not be embedded: then all is as it was. Embedding takes its time and holds no
+    connection; no transaction should be open.
     """
-    given = _checked(content, source=source, title=title, agent=agent, metadata=metadata, by=by)
+    checked = _checked(content, source=source, title=title, agent=agent, metadata=metadata, by=by)
+    given = replace(checked, may_replace=may_replace)
     found = Document.objects.filter(place_digest=given.place_digest).first()
     if found is not None and found.digest == given.digest:
         return Ingested(document=found, outcome="unchanged")
+    if found is not None:
+        _require_replacing(given)
     pieces = splitting.split(given.content.text)
     if not pieces:
         raise InvalidInput(f"{given.source} holds nothing but headings.", field="text")
@@ -149,11 +155,21 @@ def _written(given: _Given) -> tuple[Document, Outcome]:
     document = same.get()
     if document.digest == given.digest:
         return document, "unchanged"
+    # Once more, now that it is locked: it may have come just before.
+    _require_replacing(given)
     document.version += 1
     for name, value in _fields(given).items():
         setattr(document, name, value)
     document.save()
     return document, "replaced"
+
+
+def _require_replacing(given: _Given) -> None:
+    if not given.may_replace:
+        raise PermissionDenied(
+            f"There is a document of the source {given.source!r}, and you may not replace documents.",
+            permission="agentcore.change_document",
+        )
 
 
 def _fields(given: _Given) -> dict[str, Any]:

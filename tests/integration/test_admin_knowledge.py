@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 
 LIST = "/admin/agentcore/document/"
 ADD = f"{LIST}add/"
-ALL = tuple(f"agentcore.{action}_document" for action in ("view", "add", "delete"))
+ALL = tuple(f"agentcore.{action}_document" for action in ("view", "add", "change", "delete"))
 
 
 def staff(*permissions):
@@ -72,11 +72,36 @@ def test_what_is_wrong_is_said_on_the_form(editor, given, said):
     assert not Document.objects.exists()
 
 
-def test_a_failing_embedder_is_said_and_stores_nothing(editor):
+def test_a_failing_embedder_is_said_on_the_form_and_stores_nothing(editor):
     with override_settings(AGENTCORE={"EMBEDDER": "tests.integration.test_knowledge.Broken"}):
-        answer = editor.post(ADD, {"text": "x", "source": "x"}, follow=True)
+        answer = editor.post(ADD, {"text": "typed by hand", "source": "x"})
+    assert answer.status_code == 200
     assert "failed with OSError" in answer.content.decode()
+    assert "typed by hand" in answer.content.decode()
     assert not Document.objects.exists()
+
+
+def test_nothing_but_headings_is_said_on_the_form_with_what_was_typed(editor):
+    answer = editor.post(ADD, {"text": "# Typed\n\n## By hand", "source": "lamp", "title": "My lamp"})
+    assert answer.status_code == 200
+    page = answer.content.decode()
+    assert "lamp holds nothing but headings." in page
+    assert "# Typed\n\n## By hand</textarea>" in page
+    assert 'value="My lamp"' in page
+    assert not Document.objects.exists()
+
+
+def test_who_may_not_change_documents_replaces_none():
+    document = put("# Lamp\n\nOne.")
+    adder = staff("agentcore.view_document", "agentcore.add_document")
+    answer = adder.post(ADD, {"text": "# Lamp\n\nTwo.", "source": "lamp.md"})
+    assert answer.status_code == 200
+    assert "you may not replace documents" in answer.content.decode()
+    assert "# Lamp\n\nTwo.</textarea>" in answer.content.decode()
+    assert adder.post(ADD, {"text": "# Lamp\n\nTwo.", "source": "other.md"}).status_code == 302
+    document.refresh_from_db()
+    assert (document.version, document.text, Document.objects.count()) == (1, "# Lamp\n\nOne.", 2)
+    assert [chunk.text for chunk in document.chunks.all()] == ["One."]
 
 
 def test_a_document_is_shown_with_its_pieces_and_not_edited(editor):

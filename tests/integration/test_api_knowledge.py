@@ -14,7 +14,7 @@ from tests.unit.test_reading_documents import make_pdf
 pytestmark = pytest.mark.django_db
 
 URL = "/api/knowledge/"
-ALL = tuple(f"agentcore.{action}_document" for action in ("view", "add", "delete"))
+ALL = tuple(f"agentcore.{action}_document" for action in ("view", "add", "change", "delete"))
 
 
 @pytest.fixture
@@ -95,6 +95,20 @@ def test_a_bad_file_is_refused(editor):
     with override_settings(AGENTCORE={"MAX_DOCUMENT_BYTES": 10}):
         assert (upload(editor, b"x" * 11).status_code, upload(editor, b"x" * 11).json()["code"]) == (413, "too_large")
     assert not Document.objects.exists()
+
+
+def test_who_may_not_change_documents_replaces_none(editor):
+    body = {"text": "One.", "source": "lamp.md"}
+    adder = client_of(make_user(permissions=("agentcore.view_document", "agentcore.add_document")))
+    added = adder.post(URL, body)
+    assert added.status_code == 201
+    for refused in (adder.post(URL, {**body, "text": "Two."}), upload(adder), adder.post(URL, {**body, "title": "A"})):
+        assert (refused.status_code, refused.json()["code"]) == (403, "permission_denied")
+        assert refused.json()["details"]["permission"] == "agentcore.change_document"
+    assert adder.post(URL, body).status_code == 200
+    document = Document.objects.get()
+    assert (document.version, document.text, document.pk) == (1, "One.", added.json()["id"])
+    assert editor.post(URL, {**body, "text": "Two."}).json()["version"] == 2
 
 
 def test_what_is_not_allowed_is_absent():

@@ -358,6 +358,16 @@ def test_a_dry_run_changes_nothing(story):
     assert everything() == before
 
 
+@pytest.mark.parametrize("arguments", [("", "--key"), ("",)])
+@pytest.mark.parametrize("how", ["--dry-run", "--yes"])
+def test_the_command_says_that_an_empty_name_or_key_is_none(story, arguments, how):
+    before = everything()
+    with pytest.raises(CommandError, match=r"'' is no key of an account|There is no user ''"):
+        call_command("agentcore_erase", *arguments, how)
+    assert everything() == before
+    assert not Erasure.objects.exists()
+
+
 def test_the_command_fails_while_something_is_left(owner):
     turn = make_turn(user=owner)
     claims.take(turn)

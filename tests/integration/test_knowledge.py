@@ -10,8 +10,8 @@ from django.db import connection
 from django.test import override_settings
 
 from agentcore import checks, knowledge, vectors
-from agentcore.exceptions import EmbedderFailed, InvalidInput
-from agentcore.knowledge import Content, passages
+from agentcore.exceptions import EmbedderFailed, InvalidInput, PermissionDenied
+from agentcore.knowledge import Content, documents, passages
 from agentcore.models import Chunk, Document, Vector
 from agentcore.testing import make_user
 from agentcore.vectors import Embedder
@@ -248,3 +248,19 @@ def test_mem_04_re_embedding_that_breaks_off_goes_on_where_it_was(monkeypatch):
 def test_re_embedding_names_what_there_is():
     with pytest.raises(CommandError, match=r"no collection nothing. Allowed: .*knowledge"):
         call_command("agentcore_reembed", "nothing")
+
+
+@pytest.mark.django_db
+def test_a_document_that_came_meanwhile_is_not_replaced_without_leave(monkeypatch):
+    embedded = documents._embeddings
+
+    def meanwhile(pieces):
+        monkeypatch.setattr(documents, "_embeddings", embedded)
+        knowledge.ingest(Content(text="One.", media_type="text/plain"), source="lamp.txt")
+        return embedded(pieces)
+
+    monkeypatch.setattr(documents, "_embeddings", meanwhile)
+    with pytest.raises(PermissionDenied, match="you may not replace documents"):
+        knowledge.ingest(Content(text="Two.", media_type="text/plain"), source="lamp.txt", may_replace=False)
+    document = Document.objects.get()
+    assert (document.text, document.version, [chunk.text for chunk in document.chunks.all()]) == ("One.", 1, ["One."])

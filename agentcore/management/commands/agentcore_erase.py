@@ -8,6 +8,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from agentcore.engine.runtime import AgentRuntime
+from agentcore.exceptions import InvalidInput
 from agentcore.keeping import erasure
 
 
@@ -26,7 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="say how much there is, and change nothing")
 
     def handle(self, *args: Any, user: str, key: bool, dry_run: bool, yes: bool, **options: Any) -> None:
-        subject = user if key else _account(user)
+        subject = _known_key(user) if key else _account(user)
         if dry_run:
             self._tell("Would be erased", erasure.found(subject))
             return
@@ -50,6 +51,13 @@ class Command(BaseCommand):
     def _tell(self, what: str, counts: dict[str, int]) -> None:
         numbers = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
         self.stdout.write(f"{what}: {numbers or 'nothing'}.")
+
+
+def _known_key(text: str) -> str:
+    try:
+        return erasure.key_of(text)
+    except InvalidInput as mistake:
+        raise CommandError(f"{text!r} is no key of an account: {mistake.message}") from mistake
 
 
 def _account(name: str) -> Any:
