@@ -189,7 +189,9 @@ def _took_over(pair: _Again) -> bool:
     """Let what is told of a thing or under a key replace what was; say whether its text is another one now."""
     with database.atomic():
         # Written first: that is the lock, on every database.
-        Memory.objects.filter(pk=pair.stored.pk).update(text=pair.row.text)
+        if not Memory.objects.filter(pk=pair.stored.pk).update(text=pair.row.text):
+            # Its owner deleted it just now.
+            return False
         data = Memory.objects.values_list("data", flat=True).get(pk=pair.stored.pk)
         Memory.objects.filter(pk=pair.stored.pk).update(data=_merged(pair.row, data))
     return pair.row.text != pair.stored.text
