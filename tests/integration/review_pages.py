@@ -102,7 +102,7 @@ ORDER = {
     "at": "2026-12-24T10:00:00+01:00",
     "lines": [{"item": "lamp", "count": 2}],
     "options": {"api_key": "k-9", "wrap": 1.25, "nested": {"password": "p-1"}},
-    "pin": "4711",
+    "pin": "p-4711",
 }
 
 

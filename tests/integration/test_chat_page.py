@@ -344,13 +344,13 @@ def test_what_was_written_stays_text(cora, user, scripted, run_turns):
 def test_secrets_are_masked(user, scripted, run_turns):
     user = make_user(permissions=("auth.view_user",))
     session = make_session("chat-staff-agent", user=user)
-    scripted([calls(("speak", {"word": "hi", "pin": "4711"})), "Said."])
+    scripted([calls(("speak", {"word": "hi", "pin": "p-4711"})), "Said."])
     make_turn(session, user=user)
     run_turns()
     page = shown(logged_in(user), session)
     assert 'word: "hi"' in page.text
     assert 'pin: "********"' in page.text
-    assert not [secret for secret in ("4711", "k-9") if secret in page.response.content.decode()]
+    assert not [secret for secret in ("p-4711", "k-9") if secret in page.response.content.decode()]
 
 
 def test_a_post_without_a_token_is_refused(user):

@@ -490,14 +490,14 @@ def test_apr_34_secrets_are_masked_and_the_rest_is_shown(rita, owner):
     secrets = {
         "to": "acme",
         "options": {"url": "https://h", "headers": {"Authorization": "Bearer sk-123"}, "API_KEY": "k-9", "note": "hi"},
-        "pin": "4711",
+        "pin": "p-4711",
     }
     approval = ask("send", secrets, owner)
     pages = [rita.get(LIST), rita.get(address(approval)), decide(rita, approval, version=9)]
     decide(rita, approval, arguments='{"to": "acme", "options": {"api_key": "k-10"}, "pin": "********"}')
     for response in [*pages, rita.get(address(approval))]:
         content = response.content.decode()
-        assert not [secret for secret in ("sk-123", "k-9", "4711", "k-10") if secret in content]
+        assert not [secret for secret in ("sk-123", "k-9", "p-4711", "k-10") if secret in content]
     assert "********" in Reader(pages[1]).text
     assert "hi" in Reader(pages[1]).text
 

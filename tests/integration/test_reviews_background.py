@@ -170,7 +170,7 @@ def test_a_request_that_waits_has_no_aftermath(rita, owner):
 
 
 def test_an_approved_call_is_queued_and_then_done_with_its_result_masked(rita, reviewer, owner):
-    approval = ask_linked(owner, arguments={"username": "owner", "pin": "4711"})
+    approval = ask_linked(owner, arguments={"username": "owner", "pin": "p-4711"})
     runtime.approve(approval.pk, reviewer)
     assert aftermath(rita, approval) == "Queued: a worker runs it next."
     with ScriptedProvider(["Done."]).installed():
@@ -201,4 +201,4 @@ def test_apr_34_no_secret_is_in_any_part_of_the_page(rita, reviewer, owner):
     first, second = ask_order(owner), ask_order(owner)
     runtime.approve(first.pk, reviewer, note="fine")
     for page in (rita.get(address(first)), rita.get(address(second)), rita.get(LIST)):
-        assert not [secret for secret in ("k-9", "p-1", "4711") if secret in page.content.decode()]
+        assert not [secret for secret in ("k-9", "p-1", "p-4711") if secret in page.content.decode()]

@@ -130,7 +130,7 @@ def test_an_edit_of_one_field_keeps_the_secrets_and_runs_with_them(rita, owner):
     assert edit(rita, approval, count="4").status_code == 302
     with ScriptedProvider(["Done."]).installed():
         run_turns()
-    assert [(entry[1], entry[2], entry[4]) for entry in ledger.entries] == [(ORDER["to"], 4, "4711")]
+    assert [(entry[1], entry[2], entry[4]) for entry in ledger.entries] == [(ORDER["to"], 4, "p-4711")]
 
 
 def test_an_empty_field_is_no_value_where_there_may_be_none(rita, owner):
@@ -235,14 +235,14 @@ def test_after_an_edit_the_page_shows_each_field_before_and_after(rita, owner):
     assert "options.nested removed" in text
     assert "A secret: it is another one now." in text
     assert "3" in text
-    assert not [secret for secret in ("k-9", "k-10", "p-1", "4711") if secret in page.content.decode()]
+    assert not [secret for secret in ("k-9", "k-10", "p-1", "p-4711") if secret in page.content.decode()]
 
 
 def test_apr_34_the_typed_form_holds_no_secret(rita, owner):
     approval = ask_order(owner)
     wrong = edit(rita, approval, count="three")
     for page in (rita.get(address(approval)), wrong):
-        assert not [secret for secret in ("k-9", "p-1", "4711") if secret in page.content.decode()]
+        assert not [secret for secret in ("k-9", "p-1", "p-4711") if secret in page.content.decode()]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "null", "[]", "5", '{"to": 5}', "{to: 5}"])

@@ -102,11 +102,11 @@ def test_the_late_result_is_offered_and_given_as_it_is(doubt, rita, late, typed)
 
 
 def test_a_late_result_with_a_secret_is_masked_and_not_offered(doubt, rita):
-    approval, client = doubt({"pin": "4711", "ok": True}, sensitive=["pin"]), logged_in(rita)
+    approval, client = doubt({"pin": "p-4711", "ok": True}, sensitive=["pin"]), logged_in(rita)
     reader = Reader(client.get(address(approval)))
     assert '"pin": "********"' in reader.text
     assert reader.fields("respond")["result"] == ""
-    assert "4711" not in reader.text + Reader(client.get(LIST)).text
+    assert "p-4711" not in reader.text + Reader(client.get(LIST)).text
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,6 @@ def test_the_list_shows_the_late_result_and_decides_nothing(doubt, rita):
 
 
 def test_the_api_tells_the_late_result_masked(doubt, rita):
-    approval, client = doubt({"pin": "4711"}, sensitive=["pin"]), logged_in(rita)
+    approval, client = doubt({"pin": "p-4711"}, sensitive=["pin"]), logged_in(rita)
     assert client.get(f"/api/approvals/{approval.pk}/").json()["late_result"] == {"pin": "********"}
     assert client.get("/api/approvals/").json()["results"][0]["late_result"] == {"pin": "********"}
