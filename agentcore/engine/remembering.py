@@ -6,8 +6,9 @@ import json
 import logging
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
-from agentcore import clock, database, memory
+from agentcore import clock, database, logs, memory
 from agentcore.conf import settings
 from agentcore.exceptions import InvalidInput, LeaseLost, NotFound
 from agentcore.memory import Item, Kept, MemoryKind, Owner, Source, keeping, registry, store
@@ -15,8 +16,7 @@ from agentcore.memory.extraction import ExtractionFailed, Extractor, Said
 from agentcore.messages import Message, ModelRequest, ToolSpec
 from agentcore.providers import registry as providers
 from agentcore.providers.resilient import Resilient
-from agentcore.states import TurnState
-from agentcore.turns import recalled
+from agentcore.turns import remembered
 from agentcore.turns.work import Work
 
 logger = logging.getLogger("agentcore.memory")
@@ -26,24 +26,43 @@ EXTRACTION_SECONDS = 60.0
 # In characters: what an extractor is given of either side.
 MAX_SAID = 8_000
 TOOL = "remember"
+# So many turns whose workers died one tick remembers: an extractor may ask a model for each.
+AT_ONCE = 20
 # What a thing that cannot be kept raises, as a backend knows it or as its code meets it.
 WRONG = (InvalidInput, AttributeError, TypeError, ValueError)
 
 
 def remember(work: Work) -> None:
-    """Keep the words of the user and the answer of a completed turn, each once, and what an extractor finds in them."""
-    turn = work.turn
-    if turn.state != TurnState.COMPLETED or not work.ended or not turn.enable_memory:
-        return
-    owner = Owner.of_session(turn.session)
-    if owner.is_nobody:
+    """Keep the words of the user and the answer of a completed turn, each once, and what an extractor finds in them.
+
+    When the database fails, the turn stays to be remembered, as it does when this process dies.
+    """
+    if not work.ended or work.turn.remember_at is None:
         return
     try:
-        _remember(work, owner)
+        _remember(work, Owner.of_session(work.turn.session))
     except (LeaseLost, NotFound):
         logger.warning("A turn was lost or erased meanwhile; nothing is remembered of it", extra=_facts(work))
     except Exception:
-        logger.exception("What was remembered of a turn could not be told", extra=_facts(work))
+        logger.exception("A turn could not be remembered, or that could not be told; tried again", extra=_facts(work))
+
+
+def remember_left() -> int:
+    """Remember the completed turns whose workers died before they did; return how many were taken up."""
+    try:
+        found = remembered.find_left(limit=AT_ONCE)
+        return sum(_remember_left(execution_id) for execution_id in found)
+    except Exception:
+        logger.exception("What was not remembered in time could not be read; tried again at the next tick")
+        return 0
+
+
+def _remember_left(execution_id: UUID) -> bool:
+    with logs.about(execution_id):
+        work = remembered.take(execution_id)
+        if work is not None:
+            remember(work)
+    return work is not None
 
 
 def forget_over() -> int:
@@ -56,11 +75,12 @@ def forget_over() -> int:
 
 
 def _remember(work: Work, owner: Owner) -> None:
-    extractor = registry.extractor()
-    # What is said in a session without a user can be read in that session alone, and its history has it.
-    said = _conversation(work) if owner.user_id is not None else []
-    if not said and extractor is None:
+    if owner.is_nobody:
+        # The user was deleted since.
+        remembered.close(work)
         return
+    extractor = registry.extractor()
+    said = _conversation(work) if owner.user_id is not None else []
     began = clock.monotonic()
     noted, told = _extracted(work, extractor)
     kept: list[Kept] = []
@@ -69,10 +89,14 @@ def _remember(work: Work, owner: Owner) -> None:
         try:
             kept += _keep(work, owner, items)
         except Exception as error:
+            if database.may_pass(error):
+                raise
             logger.exception("A turn could not be remembered, or not wholly", extra=_facts(work))
             told["error"] = type(error).__name__
     if kept or told:
         _tell(work, kept, duration=clock.monotonic() - began, **told)
+    else:
+        remembered.close(work)
 
 
 def _keep(work: Work, owner: Owner, items: list[Item]) -> list[Kept]:
@@ -91,11 +115,13 @@ def _keep(work: Work, owner: Owner, items: list[Item]) -> list[Kept]:
 
 
 def _tell(work: Work, kept: list[Kept], **told: Any) -> None:
-    """Tell what was kept; take it back where the turn was erased meanwhile: who erased it has looked already."""
+    """Tell what was kept; take it back where turn or memories were erased meanwhile: who did it has looked already."""
     stored = [{"id": item.id, "kind": str(item.kind), "new": item.is_new} for item in kept]
     try:
-        recalled.tell_kept(work, stored=stored, **told)
+        remembered.tell_kept(work, stored=stored, **told)
     except (LeaseLost, NotFound):
+        if remembered.has_another(work):
+            raise
         new = [item.id for item in kept if item.is_new]
         memory.current().forget(store.drop_first_told(work.turn.execution_id, new))
         raise
@@ -129,7 +155,7 @@ def _extracted(work: Work, extractor: Extractor | None) -> tuple[list[Item], dic
         logger.exception("Nothing could be extracted from a turn", extra=_facts(work))
         told["extraction_error"] = type(error).__name__
     # It may have taken long, and what was erased meanwhile is not to come back.
-    recalled.require_held(work)
+    remembered.require_held(work)
     return found, told
 
 

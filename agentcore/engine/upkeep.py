@@ -55,7 +55,7 @@ class Upkeep:
         """Do the periodic work once: recover, expire what nobody decided, remind, find what nobody may decide.
 
         Forgets memories whose time is over, sums up metrics and tidies, too; archives with AUTO_ARCHIVE, and with
-        RETENTION_DAYS removes what is older.
+        RETENTION_DAYS removes what is older. Remembers turns whose workers died when they were completed.
         """
         rate_limit.forget_old()
         done = {
@@ -66,7 +66,8 @@ class Upkeep:
             "forgotten": remembering.forget_over(),
         }
         metrics.keep_up()
-        return {**done, **self._keep()}
+        # At the end: it may ask models.
+        return {**done, **self._keep(), "remembered": remembering.remember_left()}
 
     def shutdown(self, timeout: float = 30) -> bool:
         """Take no more turns in this process and give those in hand back at the end of their call.

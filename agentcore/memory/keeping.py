@@ -74,6 +74,7 @@ def erase(owner: Owner) -> int:
     """Delete all that the owner has, also what has expired; return how many there were."""
     if owner.user_id is None:
         raise InvalidInput("Only a user's memories are erased as a whole.")
+    _remember_nothing_more(owner)
     return _delete_all(Memory.objects.owned_by(owner), "Erased by its owner, with all of theirs.")
 
 
@@ -131,6 +132,14 @@ def export(owner: Owner) -> Iterator[Memory]:
     ):
         yield from page
         after = page[-1].pk
+
+
+@database.retried
+def _remember_nothing_more(owner: Owner) -> None:
+    """Have nothing remembered of the owner's turns that ended and are about to be."""
+    turns = AgentContext.objects.filter(remember_at__isnull=False, session__user_id=owner.user_id)
+    # By key: MariaDB updates no table that it reads in the same statement.
+    AgentContext.objects.filter(pk__in=list(turns.values_list("pk", flat=True))).update(remember_at=None)
 
 
 @database.retried

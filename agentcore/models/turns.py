@@ -41,12 +41,18 @@ class TurnQuerySet(QuerySet["AgentContext"]):
         """Keep the queued turns that nobody claimed since they were sent, or since the time they were sent for."""
         return self.filter(state=TurnState.QUEUED, next_dispatch_at__lt=clock.db_now())
 
+    def unremembered(self) -> Self:
+        """Keep the completed turns that their workers did not remember in time."""
+        return self.filter(remember_at__lte=clock.db_now())
+
 
 class AgentContext(Owned, Record):
     """The record of one turn: its input, state, answer, limits, and who works on it.
 
     `active_session` is the session's one place: it is set exactly while the turn is active, and unique.
     `due_at` is set while it is queued to go on at that time, and not before.
+    `remember_at` is set from its completion until what was said is remembered: from then on others do it, if its worker
+    has died.
     `lease_token` grows with each claim; a worker writes only while its token is the present one.
     `erased_at` says that its content is gone, `trimmed_at` that its part of the log is, and that the row is kept for
     the record of decisions.
@@ -89,6 +95,7 @@ class AgentContext(Owned, Record):
     dispatch_count = models.PositiveIntegerField(default=0)
     due_at = models.DateTimeField(null=True, blank=True)
     next_dispatch_at = models.DateTimeField(null=True, blank=True)
+    remember_at = models.DateTimeField(null=True, blank=True)
 
     created_at = models.DateTimeField()
     updated_at = models.DateTimeField()
@@ -122,6 +129,7 @@ class AgentContext(Owned, Record):
             models.Index(fields=("completed_at",), name="agentcore_turn_completed"),
             models.Index(fields=("trimmed_at", "completed_at"), name="agentcore_turn_retention"),
             models.Index(fields=("user_key",), name="agentcore_turn_owner"),
+            models.Index(fields=("remember_at",), name="agentcore_turn_remember"),
         )
 
     def __str__(self) -> str:

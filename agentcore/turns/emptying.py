@@ -64,7 +64,7 @@ def empty(turns: Sequence[int], *, now: datetime) -> dict[str, int]:
         _shorten_errors(model, turns)
     # Who still holds one, to tell what is kept of it, holds it no more.
     AgentContext.objects.filter(pk__in=turns).update(
-        erased_at=now, deleted_at=now, updated_at=now, lease_token=F("lease_token") + 1
+        erased_at=now, deleted_at=now, updated_at=now, remember_at=None, lease_token=F("lease_token") + 1
     )
     return counts
 

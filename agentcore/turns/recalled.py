@@ -1,15 +1,14 @@
-"""What was looked up for a turn before its first step, and what was kept of it after its end: entries and events."""
+"""What was looked up for a turn before its first step: entries and events."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentcore import canonical, database
+from agentcore import canonical
 from agentcore.events import log
 from agentcore.events.kinds import EventType
-from agentcore.exceptions import LeaseLost
-from agentcore.models import AgentContext, ContextEntry, EntryKind, SessionEvent, statements
+from agentcore.models import ContextEntry, EntryKind, SessionEvent, statements
 from agentcore.states import TurnState
 from agentcore.turns import lifecycle
 from agentcore.turns.work import Work, as_one
@@ -52,33 +51,3 @@ def was_told(work: Work, type: EventType) -> bool:
         return False
     told = SessionEvent.objects.filter(session_id=work.turn.session_id, turn_id=work.turn.execution_id, type=type)
     return bool(told.exists())
-
-
-@database.retried
-def require_held(work: Work) -> None:
-    """Raise LeaseLost for a turn that this worker did not complete, or that was emptied since."""
-    if not AgentContext.objects.filter(**_completed(work)).exists():
-        raise _lost(work)
-
-
-@as_one
-def tell_kept(work: Work, **told: Any) -> None:
-    """Tell what was kept of a turn that this worker completed; raise LeaseLost for another, and for an emptied one."""
-    turn = work.turn
-
-    with log.in_one_go(turn.session) as journal:
-
-        def prove() -> None:
-            if not statements.update(AgentContext, _completed(work), updated_at=journal.now):
-                raise _lost(work)
-
-        journal.write(prove)
-        journal.append(EventType.MEMORY_UPDATED, execution_id=turn.execution_id, **told)
-
-
-def _completed(work: Work) -> dict[str, Any]:
-    return {"pk": work.turn.pk, "lease_token": work.lease.token, "state": TurnState.COMPLETED, "erased_at": None}
-
-
-def _lost(work: Work) -> LeaseLost:
-    return LeaseLost(f"Turn {work.turn.execution_id} was not completed by this worker, or was emptied since.")

@@ -18,7 +18,7 @@ from agentcore.exceptions import LeaseLost
 from agentcore.messages import Message, ModelReply
 from agentcore.models import AgentContext, AgentSession, AgentStep, ToolCall, statements
 from agentcore.states import CallStatus, StepAction, StepState, TurnState
-from agentcore.turns import calls, hot, lifecycle, working_memory
+from agentcore.turns import calls, hot, lifecycle, remembered, working_memory
 from agentcore.turns.work import Work, as_one
 
 
@@ -45,7 +45,13 @@ def record_answer(
             journal.write(lambda: _set(AgentSession, work.lease.session_pk, session_fields))
         _store_last_reply(journal, work, reply, StepState.COMPLETED, duration=duration, action=StepAction.RESPOND)
         lifecycle.complete(
-            journal, work.turn, work.lease, response=reply.content or "", **_counted(reply), **turn_fields
+            journal,
+            work.turn,
+            work.lease,
+            response=reply.content or "",
+            remember_at=remembered.due_at(work.turn, journal.now),
+            **_counted(reply),
+            **turn_fields,
         )
     work.ended = True
 

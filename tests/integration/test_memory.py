@@ -6,21 +6,23 @@ import threading
 from datetime import timedelta
 
 import pytest
+from django.db import OperationalError
 
 from agentcore import agent, database, runtime, tool
 from agentcore.agents.registry import registry
 from agentcore.conf import settings as ours
-from agentcore.engine import loop, recalling
+from agentcore.engine import loop, recalling, remembering
 from agentcore.events.kinds import EventType
 from agentcore.exceptions import EmbedderFailed
-from agentcore.memory import Item, Owner, Source, current
+from agentcore.memory import Item, Owner, Source, current, store
+from agentcore.memory import keeping as memory_keeping
 from agentcore.memory.buffer import BufferMemory
 from agentcore.models import AgentContext, ContextEntry, EntryKind, Memory, SessionEvent, ToolApproval
 from agentcore.states import TurnState
 from agentcore.testing import ScriptedProvider, assert_invariants, calls, make_session, make_turn, make_user
 from agentcore.testing.agents import TESTING_AGENT, ledger
 from agentcore.tools.execution import abandoned_threads
-from agentcore.turns import claims
+from agentcore.turns import claims, remembered
 from agentcore.vectors.hashing import HashingEmbedder
 
 pytestmark = pytest.mark.django_db
@@ -250,6 +252,134 @@ def test_a_worker_that_lost_its_turn_recalls_and_keeps_nothing(scripted, user, c
     before = SessionEvent.objects.count(), Memory.objects.count()
     loop.go_on(stale)
     assert (SessionEvent.objects.count(), Memory.objects.count()) == before
+
+
+class Died(BaseException):
+    """Stands for the end of a process: no handler of ours catches it."""
+
+
+def die(*args, **kwargs):
+    raise Died
+
+
+def left_unremembered(user, monkeypatch, *, at="keep"):
+    """Return a completed turn whose process died before its memory was kept, or after and before that was told."""
+    turn = make_turn(user=user, message="My name is Ada.")
+    place = (remembering, "_keep") if at == "keep" else (remembered, "tell_kept")
+    with monkeypatch.context() as patched:
+        patched.setattr(*place, die)
+        with pytest.raises(Died):
+            loop.run(turn.execution_id)
+    turn.refresh_from_db()
+    assert turn.state == TurnState.COMPLETED
+    return turn
+
+
+@pytest.mark.parametrize("at", ["keep", "tell"])
+def test_a_turn_whose_process_died_at_its_end_is_remembered_by_another_and_once(
+    scripted, user, backend, clock, monkeypatch, at
+):
+    scripted(["Hello Ada."])
+    turn = left_unremembered(user, monkeypatch, at=at)
+    assert runtime.tick()["remembered"] == 0, "it is its own worker's for five minutes"
+    clock.advance(timedelta(minutes=6))
+    assert [runtime.tick()["remembered"] for _ in range(2)] == [1, 0]
+    rows = Memory.objects.order_by("pk").values_list("text", "count", "execution_id")
+    assert list(rows) == [("My name is Ada.", 1, turn.execution_id), ("Hello Ada.", 1, turn.execution_id)]
+    assert [item["new"] for event in told(turn.execution_id) for item in event.get("stored", ())] == [at == "keep"] * 2
+    turn.refresh_from_db()
+    assert turn.remember_at is None
+    assert_invariants()
+
+
+def test_two_processes_that_find_a_turn_left_remember_it_once(scripted, user, clock, monkeypatch):
+    scripted(["Hello Ada."])
+    turn = left_unremembered(user, monkeypatch)
+    clock.advance(timedelta(minutes=6))
+    first = remembered.take(turn.execution_id)
+    assert remembered.take(turn.execution_id) is None
+    # The next who looks takes it from one that is slow or dead, and the slow one takes nothing back.
+    clock.advance(timedelta(hours=1))
+    assert runtime.tick()["remembered"] == 1
+    remembering.remember(first)
+    assert Memory.objects.count() == 2
+    assert len([event for event in told(turn.execution_id) if "stored" in event]) == 1
+
+
+def test_a_process_that_dies_of_a_turn_each_time_is_given_it_ever_more_seldom(scripted, user, clock, monkeypatch):
+    scripted(["Hello Ada."])
+    turn = left_unremembered(user, monkeypatch)
+    monkeypatch.setattr(remembering, "_keep", die)
+    clock.advance(timedelta(minutes=6))
+    deaths = 0
+    for _ in range(24 * 60 // 5):
+        try:
+            runtime.tick()
+        except Died:
+            deaths += 1
+        clock.advance(timedelta(minutes=5))
+    assert 7 <= deaths <= 9, "after about 5, 10, 20, 40 minutes, and so on through a day"
+    turn.refresh_from_db()
+    assert turn.remember_at is not None
+
+
+def test_a_database_that_fails_at_the_end_of_a_turn_has_it_remembered_later(scripted, user, clock, monkeypatch):
+    def fail(*args, **kwargs):
+        raise OperationalError("server closed the connection unexpectedly")
+
+    scripted(["Hello Ada."])
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "keep", fail)
+        result = runtime.execute(TESTING_AGENT, "My name is Ada.", user=user)
+    assert result.state == TurnState.COMPLETED
+    assert not Memory.objects.exists()
+    clock.advance(timedelta(minutes=6))
+    assert runtime.tick()["remembered"] == 1
+    assert Memory.objects.count() == 2
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_who_erases_their_memories_has_nothing_remembered_of_turns_that_just_ended(
+    scripted, user, backend, clock, monkeypatch, when
+):
+    keep = remembering._keep
+
+    def erase_then_keep(*args):
+        memory_keeping.erase(Owner.of_user(user))
+        return keep(*args)
+
+    scripted(["Hello Ada."])
+    if when == "before":
+        left_unremembered(user, monkeypatch)
+        memory_keeping.erase(Owner.of_user(user))
+    else:
+        monkeypatch.setattr(remembering, "_keep", erase_then_keep)
+        assert runtime.execute(TESTING_AGENT, "My name is Ada.", user=user).state == TurnState.COMPLETED
+    clock.advance(timedelta(days=1))
+    assert runtime.tick()["remembered"] == 0
+    assert not Memory.objects.exists()
+
+
+def test_of_a_deleted_session_nothing_is_remembered_until_it_is_restored(scripted, user, clock, monkeypatch):
+    scripted(["Hello Ada."])
+    turn = left_unremembered(user, monkeypatch)
+    runtime.delete(turn.session.session_id)
+    clock.advance(timedelta(minutes=6))
+    assert runtime.tick()["remembered"] == 0
+    runtime.restore(turn.session.session_id)
+    assert runtime.tick()["remembered"] == 1
+    assert Memory.objects.count() == 2
+
+
+def test_of_a_user_who_was_deleted_nothing_is_remembered(scripted, user, clock, monkeypatch):
+    scripted(["Hello Ada."])
+    turn = left_unremembered(user, monkeypatch)
+    user.delete()
+    clock.advance(timedelta(minutes=6))
+    assert [runtime.tick()["remembered"] for _ in range(2)] == [1, 0]
+    assert not Memory.objects.exists()
+    turn.refresh_from_db()
+    assert turn.remember_at is None
 
 
 def test_a_turn_that_waited_for_people_recalls_once_and_is_kept_at_its_end(scripted, user, backend):
