@@ -20,10 +20,12 @@ Rule = tuple[Callable[[Any], bool], str]
 MAX_DAYS = 365_000
 # What a thread can wait, and a third of a century.
 MAX_SECONDS = 1_000_000_000
+# What a column for a whole number holds on every database.
+MAX_COUNT = 2_147_483_647
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_COUNT
 
 
 def _is_seconds(value: Any) -> bool:
@@ -54,7 +56,7 @@ def _has_numbers(keys: tuple[str, ...], whole: tuple[str, ...]) -> Callable[[Any
     )
 
 
-COUNT: Rule = (_is_count, "a whole number of at least 1")
+COUNT: Rule = (_is_count, f"a whole number of at least 1, at most {MAX_COUNT:,}")
 SECONDS: Rule = (_is_seconds, f"a number of seconds above 0, at most {MAX_SECONDS:,}")
 DAYS: Rule = (_is_days, f"a whole number of days of at least 1, at most {MAX_DAYS:,}")
 LIFE: Rule = (_is_life, "a timedelta above 0")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from agentcore import canonical
 from agentcore.agents.definition import AgentDefinition
 from agentcore.agents.registry import registry
+from agentcore.conf import COUNT, FLAG, MODEL, SECONDS, Rule, optional
 from agentcore.exceptions import ConfigurationError
 from agentcore.tools.registry import tools_of
 
@@ -106,14 +107,6 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _is_model(value: Any) -> bool:
-    return isinstance(value, str) and all(value.partition(":"))
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -125,24 +118,18 @@ def _is_json_object(value: Any) -> bool:
         return False
 
 
-_Rule = tuple[Callable[[Any], bool], str]
-
-_TEXT: _Rule = (lambda value: isinstance(value, str), "text")
-_FLAG: _Rule = (lambda value: isinstance(value, bool), "True or False")
-_RULES: dict[str, _Rule] = {
+_TEXT: Rule = (lambda value: isinstance(value, str), "text")
+_RULES: dict[str, Rule] = {
     "description": _TEXT,
     "system_prompt": _TEXT,
-    "model": (lambda value: value is None or _is_model(value), "None or 'provider:model'"),
+    "model": optional(MODEL),
     "driver": (_is_text, "the id of a driver"),
-    "max_steps": (lambda value: value is None or _is_count(value), "None or a whole number of at least 1"),
+    "max_steps": optional(COUNT),
     "temperature": (lambda value: value is None or (_is_number(value) and value >= 0), "None or a number from 0"),
-    "turn_timeout": (
-        lambda value: value is None or (_is_number(value) and value > 0),
-        "None or a number of seconds above 0",
-    ),
-    "enable_memory": _FLAG,
-    "enable_rag": _FLAG,
-    "rag_top_k": (_is_count, "a whole number of at least 1"),
+    "turn_timeout": optional(SECONDS),
+    "enable_memory": FLAG,
+    "enable_rag": FLAG,
+    "rag_top_k": COUNT,
     "permission": (lambda value: value is None or _is_text(value), "None or 'app.codename'"),
     "metadata": (_is_json_object, "None or a dict that JSON can hold"),
 }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from agentcore import canonical, database
 from agentcore.agents.definition import AgentDefinition
-from agentcore.conf import settings
+from agentcore.conf import COUNT, FLAG, SECONDS, Rule, optional, settings
 from agentcore.engine import access, draining
 from agentcore.exceptions import Conflict, InvalidInput, TooLarge
 from agentcore.models import AgentSession
@@ -95,13 +94,10 @@ def _checked_options(
     enable_rag: Any,
     initial_context: Any,
 ) -> TurnOptions:
-    if max_steps is not None and (not isinstance(max_steps, int) or isinstance(max_steps, bool) or max_steps < 1):
-        raise InvalidInput(f"max_steps must be a whole number of at least 1, not {max_steps!r}.", field="max_steps")
-    if timeout is not None and not _is_seconds(timeout):
-        raise InvalidInput(f"timeout must be a number of seconds above 0, not {timeout!r}.", field="timeout")
-    for name, flag in (("enable_memory", enable_memory), ("enable_rag", enable_rag)):
-        if flag is not None and not isinstance(flag, bool):
-            raise InvalidInput(f"{name} must be True, False or None, not {flag!r}.", field=name)
+    _check("max_steps", max_steps, optional(COUNT))
+    _check("timeout", timeout, optional(SECONDS))
+    _check("enable_memory", enable_memory, optional(FLAG))
+    _check("enable_rag", enable_rag, optional(FLAG))
     return TurnOptions(
         max_steps=max_steps,
         turn_timeout=timeout,
@@ -122,8 +118,10 @@ def _checked_context(given: Any) -> dict[str, Any]:
     return context
 
 
-def _is_seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+def _check(name: str, value: Any, rule: Rule) -> None:
+    is_met, allowed = rule
+    if not is_met(value):
+        raise InvalidInput(f"{name} must be {allowed}, not {value!r}.", field=name)
 
 
 def _checked_context_key(key: Any) -> str:

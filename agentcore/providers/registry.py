@@ -145,10 +145,14 @@ def _import(name: str, path: str) -> Any:
 
 
 def _check_arguments(name: str, provider_class: Any) -> None:
+    signature = inspect.signature(provider_class)
     try:
-        inspect.signature(provider_class).bind(**_arguments(name))
+        signature.bind(**_arguments(name))
     except TypeError as error:
-        raise ConfigurationError(f"{_where(name)} does not suit {provider_class.__name__}: {error}.") from error
+        allowed = ", ".join(sorted({*signature.parameters, *OWN_KEYS}))
+        raise ConfigurationError(
+            f"{_where(name)} does not suit {provider_class.__name__}: {error}. Allowed: {allowed}."
+        ) from error
 
 
 def _arguments(name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 
+from agentcore.conf import FLAG, SECONDS, Rule, optional
 from agentcore.exceptions import ConfigurationError
 from agentcore.tools import definition as definitions
 from agentcore.tools import signature
@@ -209,10 +210,6 @@ def _is_rule(value: Any) -> bool:
     return isinstance(value, bool) or (callable(value) and not inspect.iscoroutinefunction(value))
 
 
-def _is_seconds_or_none(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and value > 0)
-
-
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -221,11 +218,11 @@ def _is_rate_or_none(value: Any) -> bool:
     return value is None or (isinstance(value, str) and bool(_RATE.fullmatch(value)))
 
 
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+_RULES: dict[str, Rule] = {
     "requires_approval": (_is_rule, "True, False or a callable (arguments, ctx) -> bool that is not async"),
-    "timeout": (_is_seconds_or_none, "None or a number of seconds above 0"),
+    "timeout": optional(SECONDS),
     "retries": (_is_count, "a whole number of at least 0"),
-    "idempotent": (lambda value: isinstance(value, bool), "True or False"),
+    "idempotent": FLAG,
     "approval": (lambda value: value is None or isinstance(value, ApprovalPolicy), "None or an ApprovalPolicy"),
     "version": (lambda value: value is None or isinstance(value, str), "None or text"),
     "on_unknown": (lambda value: value in get_args(OnUnknown), "'ask' or 'tell'"),

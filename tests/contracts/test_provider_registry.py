@@ -113,7 +113,7 @@ MISTAKES = [
     ("mine:x", {"class": 3}, "'class'"),
     ("mine:x", "openai", "must be a dict, not str"),
     ("mine:x", {"class": COUNTING, "greetings": "Hi"}, "greetings"),
-    ("mine:x", {"class": "openai", "base_uri": "http://localhost"}, "base_uri"),
+    ("mine:x", {"class": "openai", "base_uri": "http://localhost"}, "base_uri'. Allowed: api_key, base_url, class, "),
     ("mine:x", {"class": "openai", "tool_mode": "telepathy"}, "'telepathy'. Allowed: 'native', 'json_schema'."),
     ("mine:x", {"class": "openai", "timeout": -1}, "timeout must be seconds, a number above 0, not -1"),
     ("mine:x", {"class": "anthropic", "tool_mode": "json_schema"}, "'json_schema'. Allowed: 'native'."),

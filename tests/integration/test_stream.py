@@ -145,6 +145,9 @@ def test_what_is_refused_is_raised_before_the_first_chunk(scripted):
     for error, agent, options in (
         (NotFound, "nobody", {}),
         (InvalidInput, TESTING_AGENT, {"max_steps": 0}),
+        (InvalidInput, TESTING_AGENT, {"max_steps": 2**31}),
+        (InvalidInput, TESTING_AGENT, {"timeout": 1e12}),
+        (InvalidInput, TESTING_AGENT, {"enable_memory": 1}),
         (TypeError, TESTING_AGENT, {"steps": 1}),
     ):
         with pytest.raises(error):

@@ -220,6 +220,7 @@ def test_a_revision_pins_whether_calls_need_approval(given: Any, pinned: object)
         ({"name": ""}, "allowed: 1 to 64"),
         ({"requires_approval": "yes"}, "requires_approval is 'yes'; allowed: True, False or a callable"),
         ({"timeout": 0}, "timeout is 0; allowed: None or a number of seconds above 0"),
+        ({"timeout": 1e12}, "timeout is 1000000000000.0; allowed: None or a number of seconds above 0, at most 1,000"),
         ({"retries": -1}, "retries is -1; allowed: a whole number of at least 0"),
         ({"retries": 2}, "retries is 2; allowed: 0 unless idempotent=True"),
         ({"idempotent": "no"}, "idempotent is 'no'; allowed: True or False"),
