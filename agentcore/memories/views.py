@@ -14,6 +14,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_safe
 
 from agentcore import clock
+from agentcore.approvals import visible
 from agentcore.exceptions import AgentError, NotFound, Unavailable
 from agentcore.memories.forms import CorrectForm, LookForm
 from agentcore.memories.guards import LIST, guarded, posted
@@ -153,7 +154,9 @@ def _one_page(
     request: HttpRequest, memory: Memory, form: CorrectForm, *, status: int = 200, problem: str = ""
 ) -> HttpResponse:
     facts = json.dumps(memory.data, indent=2, ensure_ascii=False) if memory.data else ""
-    context = {"memory": memory, "form": form, "facts": facts, "problem": problem}
+    # What hides in a text cannot be seen in a field that edits it.
+    hides = visible.has_hidden(str(form["text"].value() or ""))
+    context = {"memory": memory, "form": form, "facts": facts, "problem": problem, "hides": hides}
     return render(request, "agentcore/memories/one.html", context, status=status)
 
 

@@ -144,8 +144,12 @@ def test_the_pages_hold_no_script_no_style_and_are_neither_framed_nor_cached(cli
 
 
 def test_what_hides_in_a_memory_is_marked(client, owner):
-    know(owner, "safe\u202egnp.exe")
+    know(owner, "plain", "safe\u202egnp.exe")
     assert 'class="hidden-character"' in body(client.get(LIST))
+    # A field shows no marks: the page of one has them below it.
+    plain, hiding = (body(client.get(f"{LIST}{memory.pk}/")) for memory in Memory.objects.order_by("pk"))
+    assert 'class="hidden-character"' in hiding.partition("data-part")[2]
+    assert "hidden-character" not in plain
 
 
 def test_one_searches_filters_and_turns_pages(client, owner):
