@@ -34,8 +34,9 @@ from agentcore.turns import lifecycle, recovery, revisions
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 
 LONG = 60
-SAMPLE = [pytest.param(6, id="6 rounds"), pytest.param(150, id="150 rounds", marks=pytest.mark.slow)]
-BIG_SAMPLE = [pytest.param(15, id="15 rounds"), pytest.param(300, id="300 rounds", marks=pytest.mark.slow)]
+MANY = (pytest.mark.slow, pytest.mark.timeout(1800))
+SAMPLE = [pytest.param(6, id="6 rounds"), pytest.param(150, id="150 rounds", marks=MANY)]
+BIG_SAMPLE = [pytest.param(15, id="15 rounds"), pytest.param(300, id="300 rounds", marks=MANY)]
 
 
 @pytest.fixture(autouse=True)
