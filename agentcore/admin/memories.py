@@ -38,22 +38,18 @@ class MemoryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("text"))
     def shown_brief(self, obj: Memory) -> str:
-        return display.shortened(_masked(obj.text), 60)
+        return display.shortened(masking.mask_prose(obj.text), 60)
 
     @admin.display(description=_("text"))
     def shown_text(self, obj: Memory) -> str:
-        return display.block(_masked(obj.text))
+        return display.block(masking.mask_prose(obj.text))
 
     @admin.display(description=_("data"))
     def pretty_data(self, obj: Memory) -> str:
-        if masking.is_secret(obj.data.get("key")):
+        if masking.is_secret(key := obj.data.get("key")) or masking.mentions_secret(str(key or "")):
             return masking.MASK
-        return display.pretty(obj.data)
+        return display.pretty(masking.mask_prose(obj.data))
 
     def related(self, request: HttpRequest, obj: Memory) -> Iterator[Link | None]:
         if obj.execution_id is not None:
             yield self.listing(request, _("Turn"), AgentContext, execution_id__exact=obj.execution_id)
-
-
-def _masked(text: str) -> str:
-    return masking.MASK if masking.mentions_secret(text) else text

@@ -15,11 +15,13 @@ from agentcore.models import (
     AgentContext,
     AgentStep,
     ContextEntry,
+    EntryKind,
     SessionEvent,
     ToolApproval,
     ToolCall,
     UserQuestion,
 )
+from agentcore.tools import masking
 
 
 class StepInline(ReadOnlyInline):
@@ -146,5 +148,6 @@ class ContextEntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("value"))
     def pretty_value(self, obj: ContextEntry) -> str:
-        # The key says whether the value is a secret.
-        return display.pretty({obj.key: obj.value})
+        # The key says whether the value is a secret; what was remembered is masked as it is with the memories.
+        is_memory = obj.kind in (EntryKind.FACT, EntryKind.ENTITY, EntryKind.RECALLED)
+        return display.pretty({obj.key: masking.mask_prose(obj.value) if is_memory else obj.value})

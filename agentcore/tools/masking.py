@@ -4,6 +4,9 @@ A key is secret when its last word is password, secret, token, authorization or 
 "api key": `password`, `DB_PASSWORD`, `access-token`, `clientSecret`, `X-Api-Key`, `apikey`; not `max_tokens`,
 not `token_count`. Case, `_`, `-` and humps do not matter. The whole value of a secret key is masked, at any depth;
 so is that of a key which is one of the tool's `sensitive` names.
+
+In prose nobody can say which word is the secret: a text that speaks of one, or holds the number of a card (13 to 19
+digits whose last one checks the others, ISO/IEC 7812-1) or an IBAN (ISO 13616), is masked whole.
 """
 
 from __future__ import annotations
@@ -18,7 +21,13 @@ MASK = "********"
 
 _LAST_WORDS = frozenset({"password", "secret", "token", "authorization", "cookie", "apikey"})
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[^\W_]+")
-_SECRET_IN_TEXT = re.compile(r"password|secret|token|api[_-]?key|authorization|cookie", re.IGNORECASE)
+_SECRET_IN_TEXT = re.compile(
+    r"passw(or|d)|passcode|passphrase|secret|token|(api|private)[ _-]?key|authorization|cookie|credential"
+    r"|\b(pins?|cv[vc]2?|otp)\b",
+    re.IGNORECASE,
+)
+_CARD = re.compile(r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)")
+_IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
 
 
 def mask(value: Any, sensitive: Collection[str] = ()) -> Any:
@@ -55,8 +64,26 @@ def is_secret(key: Any, sensitive: Collection[str] = ()) -> bool:
 
 
 def mentions_secret(text: str) -> bool:
-    """Say whether `text`, which nobody could parse, may hold a secret key and its value."""
-    return bool(_SECRET_IN_TEXT.search(text))
+    """Say whether `text`, prose or what nobody could parse, may hold a secret."""
+    return bool(_SECRET_IN_TEXT.search(text) or _IBAN.search(text)) or any(map(_is_card, _CARD.findall(text)))
+
+
+def mask_prose(value: Any) -> Any:
+    """Return what `mask` does, with each text in it masked that speaks of a secret."""
+    if isinstance(value, Mapping):
+        return {
+            key: MASK if is_secret(key) or mentions_secret(key) else mask_prose(item) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [mask_prose(item) for item in value]
+    return MASK if isinstance(value, str) and mentions_secret(value) else value
+
+
+def _is_card(number: str) -> bool:
+    """Say whether the last digit of a number is the check digit of the others, by Luhn's rule."""
+    digits = [int(digit) for digit in reversed(number) if digit.isdigit()]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[1::2]]
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
 def _unmask_entry(key: str, item: Any, known: Mapping[str, Any], sensitive: Collection[str]) -> Any:

@@ -468,6 +468,10 @@ def test_apr_34_an_entry_whose_key_is_a_secret_is_masked(story: ToolApproval) ->
     ContextEntry.objects.update(key="db_password", value="p-4711")
     text = Page(superuser().get(page_url(ContextEntry.objects.get()))).text
     assert "p-4711" not in text
+    ContextEntry.objects.update(kind="recalled", key="1", value={"text": "The PIN is p-4711.", "kind": "fact"})
+    text = Page(superuser().get(page_url(ContextEntry.objects.get()))).text
+    assert "p-4711" not in text
+    assert "fact" in text
 
 
 # The front page

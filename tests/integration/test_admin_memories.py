@@ -28,6 +28,13 @@ def test_staff_see_who_what_and_when_with_secrets_masked(owner):
         Item(kind="fact", text=f"The password of the user is {SECRET}."),
         Item(kind="entity", text="account 7", data={"name": "7", "type": "account", "attributes": {"api_key": SECRET}}),
         Item(kind="working_memory", text="a token", data={"key": "db_token", "value": SECRET}),
+        Item(kind="fact", text=f"Her PIN is {SECRET}."),
+        Item(kind="conversation", text="Pay with 4111 1111 1111 1111, please.", data={"role": "user"}),
+        Item(
+            kind="event",
+            text="wrote it down",
+            data={"note": f"the passcode is {SECRET}", "to": ["DE02120300000000202051"]},
+        ),
         Item(kind="fact", text="The user likes tea."),
     )
     client = staff("agentcore.view_memory")
@@ -36,8 +43,9 @@ def test_staff_see_who_what_and_when_with_secrets_masked(owner):
     assert "The user likes tea." in text
     assert "ada" in text
     assert "********" in text
-    assert all(SECRET not in page.content.decode() for page in pages)
-    assert client.get(f"{list_url(Memory)}?q=ada").context["cl"].result_count == 4
+    for secret in (SECRET, "4111", "DE0212"):
+        assert all(secret not in page.content.decode() for page in pages)
+    assert client.get(f"{list_url(Memory)}?q=ada").context["cl"].result_count == 7
     # What memories say cannot be searched for.
     assert client.get(f"{list_url(Memory)}?q=tea").context["cl"].result_count == 0
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agentcore.exceptions import InvalidInput
-from agentcore.tools.masking import MASK, is_secret, mask, unmask
+from agentcore.tools.masking import MASK, is_secret, mask, mask_prose, mentions_secret, unmask
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,39 @@ def test_items_of_a_list_keep_their_own_secrets(edited: Any, kept: Any) -> None:
 def test_the_mask_itself_never_becomes_a_value(edited: Any, original: Any) -> None:
     with pytest.raises(InvalidInput, match="token has no earlier value"):
         unmask(edited, original)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The PIN is 4711.",
+        "my pins are 1 and 2",
+        "passphrase: correct horse",
+        "her CVV is 123",
+        "the private key",
+        "card 4111 1111 1111 1111",
+        "5500-0000-0000-0004",
+        "send it to DE02 1203 0000 0000 2020 51",
+        "GB33BUKB20201555555555",
+        "passwd=x",
+    ],
+)
+def test_prose_that_holds_a_secret_is_masked_whole(text: str) -> None:
+    assert mentions_secret(text)
+    assert mask_prose({"said": [text], "by": "Ada", "turns": 3}) == {"said": [MASK], "by": "Ada", "turns": 3}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "She spins and opines in Berlin.",
+        "order 4111 1111 1111 1112",
+        "call +49 30 1234567",
+        "2026-11-30 10:00:00",
+        "order 12345678901234567890123",
+        "AB12 is a seat",
+    ],
+)
+def test_other_prose_is_shown(text: str) -> None:
+    assert mask_prose([text]) == [text]
