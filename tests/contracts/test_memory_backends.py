@@ -288,6 +288,24 @@ def test_a_memory_that_is_deleted_while_it_is_corrected_is_absent_and_leaves_not
     assert [entry.action_flag for entry in LogEntry.objects.order_by("pk")].count(CHANGE) == (verb == "renew")
 
 
+def test_of_two_corrections_at_once_the_one_that_holds_is_found_by_its_meaning(settings, monkeypatch):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "vector"}
+    owner, backend = user_owner(), VectorMemory()
+    [kept] = backend.remember(owner, [fact("The user lives in Paris.")], source=NOWHERE)
+    work, is_first = VectorMemory.renew, iter([True])
+
+    def correct_meanwhile(self, memory):
+        if next(is_first, False):
+            keeping.correct(keeping.get(owner, kept.id), text="The user lives in Oslo.")
+        work(self, memory)
+
+    monkeypatch.setattr(VectorMemory, "renew", correct_meanwhile)
+    corrected = keeping.correct(keeping.get(owner, kept.id), text="The user lives in Nairobi.")
+    assert corrected.text == Memory.objects.get().text == "The user lives in Oslo."
+    [found] = backend.recall(owner, "The user lives in Oslo.", limit=1)
+    assert found.score == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("name", ["vector", "hybrid"])
 def test_a_correction_without_the_embedder_is_kept_and_found_by_its_new_words_alone(
     name, settings, monkeypatch, caplog
