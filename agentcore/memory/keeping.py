@@ -60,12 +60,8 @@ def correct(memory: Memory, *, text: str | None = None, data: Any = None) -> Mem
         _renew(memory)
         raise
     _read_anew(memory)
-    renewed = None
-    while renewed != memory.text:
-        # Another correction may have been stored in between: who comes last must find what is said now.
-        renewed = memory.text
-        _renew(memory)
-        _read_anew(memory)
+    _renew(memory)
+    _read_anew(memory)
     return memory
 
 

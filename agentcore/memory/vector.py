@@ -63,23 +63,19 @@ sources.register(sources.Source(collection=COLLECTION, count=_count, page=_page)
 
 
 def _put(told: Sequence[tuple[int, str, str]]) -> None:
-    if not told:
-        return
-    with database.given_back():
-        embeddings = vectors.embedder().embed([text for _, _, text in told])
-    items = [
-        vectors.Item(id=pk, scope=scope, embedding=embedding)
-        for (pk, scope, _), embedding in zip(told, embeddings, strict=True)
-    ]
-    vectors.index().put(COLLECTION, items)
-    _drop_gone([item.id for item in items])
-
-
-def _drop_gone(ids: Sequence[int]) -> None:
-    """Drop the vectors of what was deleted while it was embedded."""
-    there = set(Memory.objects.filter(pk__in=ids).values_list("pk", flat=True))
-    if gone := [pk for pk in ids if pk not in there]:
-        vectors.index().remove(COLLECTION, gone)
+    """Store the vectors of texts, and of what others made of them meanwhile: who comes last finds what is said now."""
+    while told:
+        with database.given_back():
+            embeddings = vectors.embedder().embed([text for _, _, text in told])
+        items = [
+            vectors.Item(id=pk, scope=scope, embedding=embedding)
+            for (pk, scope, _), embedding in zip(told, embeddings, strict=True)
+        ]
+        vectors.index().put(COLLECTION, items)
+        now = dict(Memory.objects.filter(pk__in=[item.id for item in items]).values_list("pk", "text"))
+        if gone := [item.id for item in items if item.id not in now]:
+            vectors.index().remove(COLLECTION, gone)
+        told = [(pk, scope, now[pk]) for pk, scope, text in told if pk in now and now[pk] != text]
 
 
 def _scopes(owner: Owner) -> list[str]:

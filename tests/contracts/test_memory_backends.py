@@ -306,6 +306,25 @@ def test_of_two_corrections_at_once_the_one_that_holds_is_found_by_its_meaning(s
     assert found.score == pytest.approx(1.0)
 
 
+def test_of_two_that_tell_a_thing_at_once_what_holds_is_found_by_its_meaning(settings, monkeypatch):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "vector"}
+    owner, backend, work = user_owner(), VectorMemory(), HashingEmbedder.compute
+    about = {"name": "Ada", "type": "person"}
+    backend.remember(owner, [Item(kind="entity", text="Ada, a person", data=about)], source=NOWHERE)
+    later = iter(["Ada lives in Oslo."])
+
+    def tell_meanwhile(self, texts):
+        for text in later:
+            backend.remember(owner, [Item(kind="entity", text=text, data=about)], source=NOWHERE)
+        return work(self, texts)
+
+    monkeypatch.setattr(HashingEmbedder, "compute", tell_meanwhile)
+    backend.remember(owner, [Item(kind="entity", text="Ada lives in Nairobi.", data=about)], source=NOWHERE)
+    assert Memory.objects.get().text == "Ada lives in Oslo."
+    [found] = backend.recall(owner, "Ada lives in Oslo.", limit=1)
+    assert found.score == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("name", ["vector", "hybrid"])
 def test_a_correction_without_the_embedder_is_kept_and_found_by_its_new_words_alone(
     name, settings, monkeypatch, caplog
