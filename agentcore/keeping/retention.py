@@ -24,6 +24,7 @@ from agentcore.events.log import Journal
 from agentcore.exceptions import NotFound
 from agentcore.memory import keeping
 from agentcore.models import AgentContext, AgentSession, MetricsWindow, SessionEvent, ToolApproval
+from agentcore.state import erasing as hot_copies
 from agentcore.states import TERMINAL
 from agentcore.turns import emptying
 
@@ -125,7 +126,8 @@ def _trim_some(session_pk: int, age: _Age) -> Counter[str]:
 
 def _trim(journal: Journal, age: _Age) -> Counter[str]:
     """Remove the oldest turns of the session, as far as one transaction goes."""
-    turns, through = _within_reach(journal.session, _oldest(journal.session, age.ended_before), age.before)
+    names = _oldest(journal.session, age.ended_before)
+    turns, through = _within_reach(journal.session, names, age.before)
     last = SessionEvent.objects.filter(session=journal.session, sequence=through).first() if turns else None
     if last is None:
         # Nothing is old, or somebody removed that event: what is left is for agentcore_verify to tell.
@@ -136,6 +138,7 @@ def _trim(journal: Journal, age: _Age) -> Counter[str]:
     if decided:
         emptying.empty(sorted(decided), now=journal.now)
         AgentContext.objects.filter(pk__in=decided).update(trimmed_at=journal.now)
+    hot_copies.forget_with(names[pk] for pk in turns)
     AgentSession.objects.filter(pk=journal.session.pk).update(removed_through=through, removed_hash=last.hash)
     journal.append(EventType.SESSION_TRIMMED, through=through, hash=last.hash, turns=len(turns))
     return Counter(turns=len(turns), events=events)

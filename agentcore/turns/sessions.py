@@ -19,6 +19,7 @@ from agentcore.events.log import Journal
 from agentcore.exceptions import Conflict, InvalidInput, NotFound, TooLarge
 from agentcore.memory import keeping
 from agentcore.models import AgentContext, AgentSession, owner_fields
+from agentcore.state import erasing as hot_copies
 from agentcore.states import SessionStatus
 from agentcore.tools.json_text import MAX_DEPTH
 from agentcore.turns import revisions
@@ -158,6 +159,7 @@ def delete(session: AgentSession) -> None:
             AgentContext.objects.filter(session=session).update(deleted_at=journal.now)
         else:
             keeping.forget_with(session.pk)
+            hot_copies.forget_with(AgentContext.objects.filter(session=session).values_list("execution_id", flat=True))
             journal.session.delete()
 
 

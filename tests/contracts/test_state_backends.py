@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import redis
 from django.contrib.auth import get_user_model
 
 from agentcore import ToolContext, TurnState, agent, runtime, state, tool
+from agentcore import clock as agentcore_clock
 from agentcore.agents.registry import registry
 from agentcore.engine import model_calls
 from agentcore.exceptions import Conflict
@@ -123,7 +125,7 @@ def watched(replies: list[Any], look: Callable[[int], object]) -> Callable[[Any]
 
 
 def start(message: str = "go", **options: Any) -> AgentContext:
-    session = runtime.create_session(AGENT, user=make_user("owner"))
+    session = runtime.create_session(AGENT, user=make_user())
     return runtime.enqueue(session.session_id, message, **options).turn
 
 
@@ -386,6 +388,39 @@ def test_a_turn_that_nobody_works_on_leaves_no_copy_for_ever(
         runtime.tick()
     key = f"agentcore:turn:{turn.execution_id}"
     assert 0 < server.ttl(key) <= {"cancel": 604_800, "expire": 3_600}[act]
+
+
+@pytest.mark.parametrize("name", ["memory", "redis"])
+@pytest.mark.parametrize("how", ["deleted for good", "removed for its age"])
+def test_a_copy_goes_with_its_rows(use_backend: UseBackend, name: str, how: str, scripted: Any, clock: Any) -> None:
+    backend = use_backend(name, SOFT_DELETE=False, METRICS=False, STATE_TTL={**TTL, "completed": 864_000})
+    scripted([calls(("note", {"key": "a", "value": "1"})), "Done.", "Done too."])
+    turn, other = start(), start()
+    run_turns()
+    copies = [str(turn.execution_id), str(other.execution_id)]
+    assert [bool(backend.read(copy)) for copy in copies] == [True, True]
+    if how == "deleted for good":
+        runtime.delete(turn.session.session_id)
+    else:
+        AgentContext.objects.filter(pk=other.pk).update(completed_at=agentcore_clock.now() + timedelta(days=9))
+        clock.advance(timedelta(days=2))
+        assert runtime.trim(1)["turns"] == 1
+    assert [bool(backend.read(copy)) for copy in copies] == [False, True]
+    backend.forget(copies[1])
+
+
+def test_a_session_is_deleted_for_good_also_while_redis_is_away(
+    use_backend: UseBackend, redis_url: str, scripted: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Outage(redis_url or "") as outage:
+        use_backend("redis", SOFT_DELETE=False, REDIS_URL=outage.url)
+        scripted(["Done."])
+        turn = start()
+        run_turns()
+        outage.refuse()
+        runtime.delete(turn.session.session_id)
+    assert not AgentContext.objects.exists()
+    assert "Error calling" in caplog.text
 
 
 def test_a_running_turn_outlives_its_copy(use_backend: UseBackend, server: Any, scripted: Any, seen: list[Any]) -> None:
