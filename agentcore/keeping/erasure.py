@@ -142,40 +142,41 @@ def _end(erasure: Erasure, counts: Counter[str], running: tuple[str, ...], faile
 
 
 def _erase_sessions(key: str, erasure: Erasure, counts: Counter[str]) -> list[str]:
-    """Erase what can be erased now; return the execution ids of the turns that a worker still has."""
+    """Erase what can be erased now; return the execution ids of the turns that kept something from it."""
     running: list[str] = []
     for session_pk in _sessions_with(key):
         for turn in _active(session_pk, key):
             ending.cancel_turn(turn)
         try:
-            while _erase_some(session_pk, key, erasure, counts):
-                pass
+            running += _erase_all_of(session_pk, key, erasure, counts)
         except NotFound:
             continue
-        running.extend(str(turn.execution_id) for turn in _active(session_pk, key))
     return running
 
 
-def _erase_some(session_pk: int, key: str, erasure: Erasure, counts: Counter[str]) -> bool:
-    """Erase some of a session's turns, or after the last of them the session; say whether more is to do."""
-    done, goes_on = _erase_part(session_pk, key, erasure)
-    counts.update(done)
-    return goes_on
+def _erase_all_of(session_pk: int, key: str, erasure: Erasure, counts: Counter[str]) -> list[str]:
+    """Erase a session's turns, a part at a time, and then the session; return the active turns that it met."""
+    goes_on, active = True, list[str]()
+    while goes_on:
+        done, goes_on, active = _erase_part(session_pk, key, erasure)
+        counts.update(done)
+    return active
 
 
 @database.retried
-def _erase_part(session_pk: int, key: str, erasure: Erasure) -> tuple[Counter[str], bool]:
+def _erase_part(session_pk: int, key: str, erasure: Erasure) -> tuple[Counter[str], bool, list[str]]:
+    """Return what was done, whether there is more to do at once, and the turns that are to end first."""
     with log.writing(session_pk, touches=False) as journal:
         is_own = journal.session.user_key == key
-        # Looked at under the lock: a turn may have begun since they were cancelled.
-        if _active(session_pk, key):
-            return Counter(), False
+        # Looked at under the lock: a turn may have begun since they were cancelled, and have ended soon after.
+        if active := [str(turn.execution_id) for turn in _active(session_pk, key)]:
+            return Counter(), False, active
         left = list(_turns_of(session_pk, key, is_own))
         if not left:
-            return (_erase_session(journal, erasure) if is_own else Counter()), False
+            return (_erase_session(journal, erasure) if is_own else Counter()), False, []
         done = _erase_turns(journal, left[:TURNS], key, erasure)
         journal.append(EventType.SESSION_ERASED, erasure=erasure.pseudonym, turns=len(left[:TURNS]))
-        return done, True
+        return done, True, []
 
 
 def _erase_turns(journal: Journal, turns: Sequence[int], key: str, erasure: Erasure) -> Counter[str]:

@@ -255,6 +255,29 @@ def test_a_turn_that_a_worker_has_is_told_to_stop_and_the_rest_waits_for_it(owne
     verified()
 
 
+def test_a_turn_that_ends_right_after_it_was_met_hides_nothing_that_is_left(owner, story, monkeypatch):
+    erase_part, met = erasure._erase_part, []
+
+    def let_one_begin_and_end(session_pk, key, *rest):
+        turn = None
+        if not met:
+            # It begins after the cancelling, and has ended before anybody looks again.
+            turn = make_turn(AgentSession.objects.get(pk=session_pk), message=SECRET, user=owner)
+        done = erase_part(session_pk, key, *rest)
+        if turn is not None:
+            met.append(done)
+            runtime.cancel(turn.session.session_id)
+        return done
+
+    monkeypatch.setattr(erasure, "_erase_part", let_one_begin_and_end)
+    report = runtime.erase(owner)
+    assert report.is_complete
+    assert met
+    assert not AgentSession.objects.filter(erased_at=None, user=owner).exists()
+    assert SECRET not in everything()
+    verified()
+
+
 def test_erasing_again_finds_nothing_and_is_on_record_too(story, owner):
     runtime.erase(owner)
     again = runtime.erase(owner)
