@@ -1,4 +1,8 @@
-"""Is the runtime able to work? All parts are asked at once, and the whole takes at most HEALTH["timeout"]."""
+"""Is the runtime able to work? All parts are asked at once: the whole takes at most HEALTH["timeout"].
+
+Only the database is waited for that long. What nothing depends on is given half: it may hang for hours, and whoever
+watches the health should be told of everything else soon.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +43,17 @@ BREAKERS: Callable[[], Mapping[str, str]] = _breakers
 
 def report() -> dict[str, Any]:
     """Return `{"status": healthy, degraded or unhealthy, "checked_at", "parts": {name: {"status", "detail"}}}`."""
-    answers = probing.ask_all(_probes(), seconds=settings.HEALTH["timeout"], in_caller=database.is_in_test_case())
+    answers = probing.ask_all(_probes(), seconds=_seconds, in_caller=database.is_in_test_case())
     parts = {name: _part(name, answer) for name, answer in answers.items()}
     failing = {name for name, part in parts.items() if part["status"] != "healthy"}
     status = "healthy" if not failing else "unhealthy" if failing & VITAL else "degraded"
     return {"status": status, "checked_at": clock.now().isoformat(), "parts": parts}
+
+
+def _seconds(name: str) -> float:
+    """Return how long a part's answer is waited for."""
+    timeout: float = settings.HEALTH["timeout"]
+    return timeout if name in VITAL else timeout / 2
 
 
 def _probes() -> dict[str, Probe]:
@@ -67,7 +77,7 @@ def _part(name: str, answer: Answer) -> dict[str, str]:
         logger.warning("A health probe failed", exc_info=answer.error, extra={"part": name})
         return {"status": "unhealthy", "detail": type(answer.error).__name__}
     if answer.detail is None:
-        return {"status": "unhealthy", "detail": f"no answer within {settings.HEALTH['timeout']:g} seconds"}
+        return {"status": "unhealthy", "detail": f"no answer within {_seconds(name):g} seconds"}
     return {"status": "degraded" if answer.detail else "healthy", "detail": answer.detail}
 
 
@@ -88,7 +98,7 @@ def _state() -> str:
 
 
 def _broker() -> str:
-    dispatch.ping(settings.HEALTH["timeout"])
+    dispatch.ping(_seconds("broker"))
     return ""
 
 

@@ -29,17 +29,20 @@ class Answer:
 NO_ANSWER = Answer()
 
 
-def ask_all(probes: Mapping[str, Probe], *, seconds: float, in_caller: bool = False) -> dict[str, Answer]:
-    """Return each probe's answer; all of it takes at most `seconds`.
+def ask_all(
+    probes: Mapping[str, Probe], *, seconds: Callable[[str], float], in_caller: bool = False
+) -> dict[str, Answer]:
+    """Return each probe's answer; one is waited for as long as `seconds` says of its name, all at the same time.
 
     With `in_caller` they run one after another in the calling thread, without a limit: inside Django's TestCase
     another thread would not see the test's rows.
     """
     if in_caller:
         return {name: _answer(probe) for name, probe in probes.items()}
-    until = clock.monotonic() + seconds
-    asked = {name: _ask(name, probe, until) for name, probe in probes.items()}
-    return {name: question.wait(until) for name, question in asked.items()}
+    began_at = clock.monotonic()
+    until = {name: began_at + seconds(name) for name in probes}
+    asked = {name: _ask(name, probe, until[name]) for name, probe in probes.items()}
+    return {name: question.wait(until[name]) for name, question in asked.items()}
 
 
 @dataclass(kw_only=True)

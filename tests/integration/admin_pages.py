@@ -232,7 +232,8 @@ def copy_story(approval: ToolApproval) -> ToolApproval:
         (SessionEvent, {"session_id": session.pk, "turn_id": turn.execution_id}),
         (Memory, {**owner, "digest": uuid.uuid4().hex * 2}),
     ):
-        _copy(model.objects.order_by("pk").last(), **fields)
+        if (record := model.objects.order_by("pk").last()) is not None:
+            _copy(record, **fields)
     revision = AgentRevision.objects.order_by("pk").last()
     _copy(revision, number=revision.number + 1, hash=uuid.uuid4().hex * 2)
     return copied

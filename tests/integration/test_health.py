@@ -119,4 +119,4 @@ def test_parts_that_hang_cost_the_time_limit_once(monkeypatch):
         may_end.set()
     assert found["status"] == "degraded"
     for name in ("cache", "broker", "turns"):
-        assert found["parts"][name] == {"status": "unhealthy", "detail": "no answer within 1 seconds"}
+        assert found["parts"][name] == {"status": "unhealthy", "detail": "no answer within 0.5 seconds"}

@@ -27,6 +27,10 @@ def hanging():
         thread.join(LONG)
 
 
+def within(seconds):
+    return lambda name: seconds
+
+
 def test_all_are_asked_at_once():
     met = threading.Barrier(3, timeout=LONG)
 
@@ -34,34 +38,38 @@ def test_all_are_asked_at_once():
         met.wait()
         return ""
 
-    answers = probing.ask_all(dict.fromkeys(("a", "b", "c"), meet), seconds=LONG)
+    answers = probing.ask_all(dict.fromkeys(("a", "b", "c"), meet), seconds=within(LONG))
     assert {name: answer.detail for name, answer in answers.items()} == {"a": "", "b": "", "c": ""}
 
 
 def test_the_whole_takes_as_long_as_one_may(hanging):
     began = time.monotonic()
-    answers = probing.ask_all({f"slow-{number}": hanging for number in range(5)} | {"quick": str}, seconds=0.2)
+    answers = probing.ask_all(
+        {f"slow-{number}": hanging for number in range(5)} | {"quick": str}, seconds=lambda name: 0.2
+    )
     assert time.monotonic() - began < 5 * 0.2
     assert answers["quick"].detail == ""
     assert {answers[f"slow-{number}"] for number in range(5)} == {probing.NO_ANSWER}
 
 
 def test_what_hangs_is_not_asked_again_and_not_waited_for(hanging):
-    assert probing.ask_all({"hangs": hanging}, seconds=0.05)["hangs"] == probing.NO_ANSWER
+    assert probing.ask_all({"hangs": hanging}, seconds=within(0.05))["hangs"] == probing.NO_ANSWER
     began = time.monotonic()
-    assert probing.ask_all({"hangs": hanging}, seconds=LONG)["hangs"] == probing.NO_ANSWER
+    assert probing.ask_all({"hangs": hanging}, seconds=within(LONG))["hangs"] == probing.NO_ANSWER
     assert time.monotonic() - began < LONG / 2
     assert len(hanging.asked) == 1
     hanging.may_answer.set()
     hanging.asked[0].join(LONG)
-    assert probing.ask_all({"hangs": hanging}, seconds=LONG)["hangs"].detail == "late"
+    assert probing.ask_all({"hangs": hanging}, seconds=within(LONG))["hangs"].detail == "late"
     assert len(hanging.asked) == 2
 
 
 def test_who_asks_meanwhile_waits_for_the_same_answer(hanging):
     answers = []
     others = [
-        threading.Thread(target=lambda: answers.append(probing.ask_all({"shared": hanging}, seconds=LONG)["shared"]))
+        threading.Thread(
+            target=lambda: answers.append(probing.ask_all({"shared": hanging}, seconds=within(LONG))["shared"])
+        )
         for _ in range(3)
     ]
     for other in others:
@@ -76,4 +84,4 @@ def test_an_error_is_an_answer():
     def broken():
         raise OSError("db-7 is down")
 
-    assert isinstance(probing.ask_all({"broken": broken}, seconds=LONG)["broken"].error, OSError)
+    assert isinstance(probing.ask_all({"broken": broken}, seconds=within(LONG))["broken"].error, OSError)
