@@ -52,7 +52,7 @@ test: install-dev
 	$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 slow: install-dev
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -m "slow and not browser" $(ARGS)
 	$(BIN)/python -m pytest -m "slow and browser" $(ARGS)
 
 lint: install-dev
