@@ -36,6 +36,8 @@ VIEW = "agentcore.view_toolapproval"
 # As the cases ask: a request that needs nothing of the broken thing, and any at all.
 QUICK_SECONDS = 1.0
 MOST_SECONDS = 3.0
+# What a process may need to give up what it was sending.
+SETTLE_SECONDS = 20.0
 
 Break = Callable[[Outage], None]
 WAYS = pytest.mark.parametrize(
@@ -123,6 +125,8 @@ def test_dur_20_apr_09_messages_and_approvals_given_while_the_broker_is_down(
                 assert runtime.enqueue(session.session_id, "three tools", user=owner, idempotency_key="k").duplicate
             assert set(AgentContext.objects.values_list("state", flat=True)) == {TurnState.QUEUED}
             outage.refuse()
+            # What this process still tries ends now: it marks its turns as unsent, and the sweep meets them at rest.
+            assert dispatch.flush(SETTLE_SECONDS)
         pass_time()
         assert farm.run("sweep", options={"broker": url})["sent_again"] == 2
         with Worker(farm, url):
