@@ -42,21 +42,17 @@ def search(owner: Owner, query: str, *, limit: int) -> list[tuple[Memory, float 
 def correct(memory: Memory, *, text: str | None = None, data: Any = None) -> Memory:
     """Change what a memory says, and have it found by that; where it cannot be found anew now, the log says so.
 
-    Raises InvalidInput, TooLarge, Conflict where the owner has it already, NotFound where it was deleted meanwhile.
+    What is left out stays as it is stored at that moment. Raises InvalidInput, TooLarge, Conflict where the owner has
+    it already, NotFound where it was deleted meanwhile.
     """
     if text is not None and len(text.strip()) > store.MAX_TEXT:
         raise TooLarge(f"text is over {store.MAX_TEXT} characters.", field="text", limit=store.MAX_TEXT)
-    kind, new_text, new_data = store.checked(
-        memory.kind, memory.text if text is None else text, memory.data if data is None else data
-    )
-    digest = store.digest_of(memory.scope, kind, new_text, new_data)
-    changes = {"text": new_text, "data": new_data, "digest": digest}
-    now = clock.now()
+    _corrected(memory, text, data)
     # First, so that it cannot be found by what it said before, whatever fails from here on.
     registry.current().forget([memory.pk])
     try:
-        _store(memory, {**changes, "updated_at": now, "corrected_at": now})
-    except Conflict:
+        _store(memory, text, data)
+    except (Conflict, InvalidInput):
         _renew(memory)
         raise
     _read_anew(memory)
@@ -142,12 +138,25 @@ def _remember_nothing_more(owner: Owner) -> None:
     AgentContext.objects.filter(pk__in=list(turns.values_list("pk", flat=True))).update(remember_at=None)
 
 
+def _corrected(memory: Memory, text: str | None, data: Any) -> dict[str, Any]:
+    """Return the columns of a correction, over what the memory says; raise InvalidInput."""
+    kind, new_text, new_data = store.checked(
+        memory.kind, memory.text if text is None else text, memory.data if data is None else data
+    )
+    return {"text": new_text, "data": new_data, "digest": store.digest_of(memory.scope, kind, new_text, new_data)}
+
+
 @database.retried
-def _store(memory: Memory, changes: dict[str, Any]) -> None:
+def _store(memory: Memory, text: str | None, data: Any) -> None:
+    now = clock.now()
+    row = Memory.objects.filter(pk=memory.pk)
     try:
         with database.atomic():
-            if not Memory.objects.filter(pk=memory.pk).update(**changes):
+            # Written first: that is the lock, on every database, and another may have changed the rest of it.
+            if not row.update(corrected_at=now, updated_at=now):
                 raise _absent()
+            memory.refresh_from_db(fields=("text", "data"))
+            row.update(**_corrected(memory, text, data))
             history.note([memory], flag=history.CHANGE, message="Corrected by its owner.")
     except IntegrityError as error:
         raise Conflict("You have a memory that says this already; delete one of the two.") from error

@@ -189,8 +189,8 @@ def _took_over(pair: _Again) -> bool:
     """Let what is told of a thing or under a key replace what was; say whether its text is another one now."""
     with database.atomic():
         # Written first: that is the lock, on every database.
-        if not Memory.objects.filter(pk=pair.stored.pk).update(text=pair.row.text):
-            # Its owner deleted it just now.
+        if not Memory.objects.filter(pk=pair.stored.pk, digest=pair.row.digest).update(text=pair.row.text):
+            # Its owner deleted it just now, or corrected it to be something else.
             return False
         data = Memory.objects.values_list("data", flat=True).get(pk=pair.stored.pk)
         Memory.objects.filter(pk=pair.stored.pk).update(data=_merged(pair.row, data))

@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from agentcore.exceptions import Conflict, InvalidInput, NotFound
-from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping, vector
+from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping, store, vector
 from agentcore.memory.vector import VectorMemory
 from agentcore.models import Memory, Vector
 from agentcore.testing import make_session, make_user
@@ -266,6 +266,37 @@ def test_a_memory_that_is_corrected_is_found_by_its_new_words(backend):
     # Told again as it was, it is another memory; as it is now, the same.
     backend.remember(owner, [fact("The user lives in Nairobi.")], source=NOWHERE)
     assert Memory.objects.count() == 1
+
+
+def test_a_correction_leaves_what_another_changed_since_the_memory_was_read(backend):
+    owner = user_owner()
+    [kept] = backend.remember(owner, [fact("The user lives in Paris.")], source=NOWHERE)
+    of_text, of_data = (keeping.get(owner, kept.id) for _ in range(2))
+    keeping.correct(of_text, text="The user lives in Nairobi.")
+    corrected = keeping.correct(of_data, data={"since": 2025})
+    stored = Memory.objects.get()
+    for memory in (corrected, stored):
+        assert (memory.text, memory.data) == ("The user lives in Nairobi.", {"since": 2025})
+    # It is the same as what is told in these words, so that it is not kept twice.
+    backend.remember(owner, [fact("The user lives in Nairobi.")], source=NOWHERE)
+    assert Memory.objects.count() == 1
+
+
+def test_what_is_told_of_a_thing_does_not_change_what_was_corrected_to_be_another(backend, monkeypatch):
+    owner = user_owner()
+    about = {"name": "Ada", "type": "person"}
+    [kept] = backend.remember(owner, [Item(kind="entity", text="Ada, a person", data=about)], source=NOWHERE)
+    count = store._count
+
+    def correct_first(again):
+        if again:
+            keeping.correct(keeping.get(owner, kept.id), text="Bea, a person", data={**about, "name": "Bea"})
+        count(again)
+
+    monkeypatch.setattr(store, "_count", correct_first)
+    backend.remember(owner, [Item(kind="entity", text="Ada lives in Oslo.", data=about)], source=NOWHERE)
+    memory = Memory.objects.get()
+    assert (memory.text, memory.data["name"]) == ("Bea, a person", "Bea")
 
 
 @pytest.mark.parametrize("verb", ["forget", "renew"])
