@@ -12,7 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.utils.crypto import salted_hmac
 
@@ -111,19 +114,32 @@ def was_erased(user: Any) -> list[Erasure]:
 
 def key_of(user: Any) -> str:
     """Return the key that rows keep of a user; raise InvalidInput for what is neither a stored user nor a key."""
-    key = getattr(user, "pk", user)
-    if key is None or isinstance(key, bool) or not str(key):
-        raise InvalidInput("user must be a stored user, or the key of one who was deleted.", field="user")
-    return str(key)
+    model: Any = get_user_model()
+    key = user.pk if isinstance(user, model) else user
+    if isinstance(key, (str, int, UUID)) and not isinstance(key, bool) and key != "":
+        try:
+            found = str(model._meta.pk.to_python(key))
+        except ValidationError:
+            pass
+        else:
+            if not canonical.has_unstorable_text(found):
+                return found
+    shape = model._meta.pk.get_internal_type()
+    raise InvalidInput(
+        f"user must be a stored user, or the primary key ({shape}) of one who was deleted; a name is none.",
+        field="user",
+    )
 
 
 def _begin(key: str, by: str) -> Erasure:
+    """Return the user's erasure that is under way, also in another process, or a new one."""
     digest = _digest(key)
-    unfinished: Erasure | None = Erasure.objects.filter(subject_digest=digest, completed_at=None).first()
-    if unfinished is not None:
-        return unfinished
-    begun: Erasure = Erasure.objects.create(subject_digest=digest, by=by[:255], started_at=clock.now())
-    return begun
+    under_way = Erasure.objects.filter(active_digest=digest)
+    while (erasure := under_way.first()) is None:
+        begun = Erasure(subject_digest=digest, active_digest=digest, by=by[:255], started_at=clock.now())
+        Erasure.objects.bulk_create([begun], ignore_conflicts=True)
+    found: Erasure = erasure
+    return found
 
 
 def _digest(key: str) -> str:
@@ -131,12 +147,16 @@ def _digest(key: str) -> str:
     return salted_hmac("agentcore.erasure", key, algorithm="sha256").hexdigest()
 
 
+@database.retried
 def _end(erasure: Erasure, counts: Counter[str], running: tuple[str, ...], failed: dict[str, str]) -> ErasureReport:
-    total = Counter(erasure.counts) + counts
-    erasure.counts = dict(total)
-    if not running and not failed:
-        erasure.completed_at = clock.now()
-    erasure.save(update_fields=["counts", "completed_at"])
+    row = Erasure.objects.filter(pk=erasure.pk)
+    with database.atomic():
+        # Written first: that is the lock, on every database, and another may have ended it too.
+        row.update(subject_digest=erasure.subject_digest)
+        total = Counter(row.values_list("counts", flat=True).get()) + counts
+        row.update(counts=dict(total))
+        if not running and not failed:
+            row.update(completed_at=clock.now(), active_digest=None)
     done = {kind: number for kind, number in total.items() if number}
     return ErasureReport(pseudonym=erasure.pseudonym, counts=done, running=running, failed=failed)
 

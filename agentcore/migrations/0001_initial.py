@@ -253,6 +253,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('subject_digest', models.CharField(editable=False, max_length=64)),
+                ('active_digest', models.CharField(blank=True, editable=False, max_length=64, null=True, unique=True)),
                 ('by', models.CharField(blank=True, default='', max_length=255)),
                 ('counts', models.JSONField(blank=True, default=dict)),
                 ('started_at', models.DateTimeField()),

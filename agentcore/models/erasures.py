@@ -15,6 +15,8 @@ class Erasure(Record):
     """
 
     subject_digest = models.CharField(max_length=64, editable=False)
+    # The same while it is under way: at most one of a user's is.
+    active_digest = models.CharField(max_length=64, unique=True, null=True, blank=True, editable=False)
     by = models.CharField(max_length=255, blank=True, default="")
     counts = models.JSONField(default=dict, blank=True)
     started_at = models.DateTimeField()

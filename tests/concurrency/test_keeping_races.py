@@ -9,7 +9,7 @@ from django.db import transaction
 
 from agentcore import AgentError, runtime
 from agentcore.engine import loop
-from agentcore.keeping import archiving
+from agentcore.keeping import archiving, erasure
 from agentcore.models import AgentContext, AgentSession, SessionEvent
 from agentcore.testing import ScriptedProvider, assert_invariants, clock, make_session, make_user
 from tests.concurrency.test_races import SAMPLE, _impatient, race, refusals  # noqa: F401 - a fixture by its name
@@ -95,6 +95,29 @@ def test_a_turn_that_begins_while_its_user_is_erased_is_erased_or_refused(rounds
                     report.pseudonym,
                     True,
                 )
+    assert_invariants()
+
+
+@pytest.mark.parametrize("rounds", SAMPLE)
+def test_two_that_erase_a_user_at_once_leave_one_pseudonym_and_an_exact_record(rounds):
+    with ScriptedProvider(lambda request: "Rumpelstiltskin.").installed():
+        for _ in range(rounds):
+            user = make_user()
+            sessions = [make_session(user=user) for _ in range(4)]
+            for session in sessions:
+                post_and_work(session, user)
+            reports = race(*[partial(runtime.erase, user)] * 2)
+            assert refusals(reports) == []
+            assert all(report.is_complete for report in reports)
+            records = erasure.was_erased(user)
+            assert sum(record.counts.get("turns", 0) for record in records) == 4
+            assert sum(record.counts.get("sessions", 0) for record in records) == 4
+            keys = {AgentSession.objects.get(pk=session.pk).user_key for session in sessions}
+            turns = AgentContext.objects.filter(session__in=[session.pk for session in sessions])
+            assert keys == set(turns.values_list("user_key", flat=True))
+            [pseudonym] = keys
+            assert pseudonym in {report.pseudonym for report in reports}
+            assert all(record.completed_at for record in records)
     assert_invariants()
 
 

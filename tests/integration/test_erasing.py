@@ -6,6 +6,7 @@ import pytest
 from django.apps import apps
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AnonymousUser
 from django.core.management import CommandError, call_command
 from django.core.serializers import serialize
 
@@ -355,11 +356,46 @@ def test_the_data_of_an_account_that_is_gone_is_erased_by_its_key(story, owner):
     verified()
 
 
-@pytest.mark.parametrize("user", [None, "", True])
+NOBODY = [None, "", True, "jane-doe", "\x00", "\ud800", "9" * 5000, 4.5, ["1"], object(), AnonymousUser()]
+
+
+@pytest.mark.parametrize("user", NOBODY, ids=lambda user: ascii(user)[:20])
 def test_who_is_nobody_is_refused(user, story):
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=r"user must be a stored user, or the primary key \(\w+\) of one"):
         runtime.erase(user)
     assert not Erasure.objects.exists()
+
+
+def test_a_user_that_is_not_stored_is_nobody(story):
+    with pytest.raises(InvalidInput, match="user must be a stored user"):
+        runtime.erase(get_user_model()(username="jane-doe"))
+    assert not Erasure.objects.exists()
+
+
+def test_a_key_is_taken_as_a_number_or_as_text(story, owner):
+    assert runtime.erase(f" {owner.pk} ").counts["sessions"] == 1
+
+
+def test_one_that_erases_while_another_does_shares_the_record_and_the_pseudonym(owner, story, monkeypatch):
+    for number in range(3):
+        make_turn(make_session(user=owner, session_id=f"more-{number}"), user=owner)
+    work, others = erasure._erase_all_of, iter(["the other"])
+    reports = []
+
+    def erase_meanwhile(*args):
+        for by in others:
+            reports.append(runtime.erase(owner, by=by))
+        return work(*args)
+
+    monkeypatch.setattr(erasure, "_erase_all_of", erase_meanwhile)
+    reports.append(runtime.erase(owner, by="the desk"))
+    record = Erasure.objects.get()
+    assert {report.pseudonym for report in reports} == {record.pseudonym}
+    assert (record.counts["sessions"], record.counts["turns"], record.completed_at is None) == (4, 5, False)
+    assert set(AgentSession.objects.values_list("user_key", flat=True)) == {record.pseudonym}
+    assert set(ToolApproval.objects.values_list("requester_key", flat=True)) == {record.pseudonym}
+    # What comes later is an erasure of its own.
+    assert runtime.erase(owner).pseudonym != record.pseudonym
 
 
 def test_the_command_asks_and_takes_only_the_name_for_a_yes(story, owner, monkeypatch):
