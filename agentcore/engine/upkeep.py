@@ -11,6 +11,7 @@ from agentcore.engine import draining, health, metrics, remembering, twins
 from agentcore.keeping import archiving, erasure, retention
 from agentcore.keeping.erasure import ErasureReport
 from agentcore.resilience import rate_limit
+from agentcore.state import leftovers
 from agentcore.turns import recovery
 
 # So many sessions one tick archives or trims: the next one follows soon.
@@ -66,6 +67,7 @@ class Upkeep:
             "forgotten": remembering.forget_over(),
         }
         metrics.keep_up()
+        leftovers.let_end()
         # At the end: it may ask models.
         return {**done, **self._keep(), "remembered": remembering.remember_left()}
 

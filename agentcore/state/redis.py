@@ -39,13 +39,21 @@ class RedisState:
         return time.monotonic() >= self._rests_until
 
     def write(self, execution_id: str, fields: Mapping[str, str], *, phase: Phase) -> bool:
-        return self._ask(lambda: _write(key(execution_id), fields, phase), False)
+        return self._ask(lambda: _write(execution_id, fields, phase), False)
 
     def read(self, execution_id: str) -> dict[str, str]:
         return self._ask(lambda: _read(key(execution_id)), {})
 
     def forget(self, execution_id: str) -> bool:
         return bool(client().delete(key(execution_id)))
+
+    def endless(self, limit: int) -> list[str]:
+        """Return the turns, at most so many and any of them, whose copies were last told to have no end."""
+        return self._ask(lambda: _some_endless(limit), [])
+
+    def let_end(self, phases: Mapping[str, Phase | None]) -> None:
+        """Have the copies of these turns end when their phase says, and at once where it is None."""
+        self._ask(lambda: _let_end(phases), None)
 
     def _ask(self, question: Callable[[], T], otherwise: T) -> T:
         if not self.is_up():
@@ -97,12 +105,13 @@ def _client(url: str) -> redis.Redis:
     )
 
 
-def _write(name: str, fields: Mapping[str, str], phase: Phase) -> bool:
-    seconds = seconds_to_live(phase)
+def _write(execution_id: str, fields: Mapping[str, str], phase: Phase) -> bool:
+    name, seconds = key(execution_id), seconds_to_live(phase)
     with client().pipeline(transaction=True) as commands:
         commands.hset(name, items=[part for item in fields.items() for part in item])
         if seconds is None:
             commands.persist(name)
+            commands.sadd(_endless_key(), execution_id)
         else:
             commands.pexpire(name, int(seconds * 1_000))
         commands.execute()
@@ -113,3 +122,30 @@ def _read(name: str) -> dict[str, str]:
     # Any: the client is typed for both of its kinds, the one that waits and the one that does not.
     found: Any = client().hgetall(name)
     return dict(found)
+
+
+def _endless_key() -> str:
+    """Return the name of the set of turns whose copies were told to have no end; some have one since."""
+    return f"{settings.REDIS_PREFIX}endless"
+
+
+def _some_endless(limit: int) -> list[str]:
+    found: Any = client().srandmember(_endless_key(), limit)
+    return list(found)
+
+
+def _let_end(phases: Mapping[str, Phase | None]) -> None:
+    names = list(phases)
+    with client().pipeline(transaction=False) as commands:
+        for name in names:
+            commands.pttl(key(name))
+        has_no_end = [left == -1 for left in commands.execute()]
+        for name, is_endless in zip(names, has_no_end, strict=True):
+            phase = phases[name]
+            seconds = None if phase is None else seconds_to_live(phase)
+            if seconds is None:
+                commands.delete(key(name))
+            elif is_endless:
+                commands.pexpire(key(name), int(seconds * 1_000))
+        commands.srem(_endless_key(), *names)
+        commands.execute()

@@ -20,6 +20,7 @@ from agentcore.agents.registry import registry
 from agentcore.engine import model_calls
 from agentcore.models import AgentContext, ContextEntry, ToolApproval
 from agentcore.state import redis as redis_state
+from agentcore.state.hybrid import HybridState
 from agentcore.testing import assert_invariants, calls, make_user, run_turns
 from tests import settings as test_settings
 
@@ -194,6 +195,28 @@ def test_a_paused_turn_goes_on_after_a_restart(
     assert seen == ["paid 5", {"a": "2"}]
     assert told_to_model(provider) == ["1", "2", "paid 5", "looked"]
     assert_invariants()
+
+
+def test_a_copy_that_a_snapshot_brings_back_to_wait_ends_all_the_same(
+    backend: state.StateBackend, server: Server, scripted: Any
+) -> None:
+    if isinstance(backend, HybridState):
+        pytest.skip("has no copies of turns that wait")
+    scripted([note("1"), calls(("pay", {"amount": 5})), "Done."])
+    turn = start()
+    run_turns()
+    server.save()
+    server.kill()
+    approve()
+    run_turns()
+    assert end_of(turn) == (TurnState.COMPLETED, "Done.")
+    server.start()
+    time.sleep(0.2)  # REST_SECONDS
+    key = f"agentcore:turn:{turn.execution_id}"
+    with server.client() as client:
+        assert (client.hget(key, "state"), client.ttl(key)) == ("waiting_for_approval", -1)
+        runtime.tick()
+        assert 86_000 < client.ttl(key) <= 86_400
 
 
 def test_who_takes_over_after_a_restart_goes_on_from_the_rows(

@@ -390,6 +390,33 @@ def test_a_turn_that_nobody_works_on_leaves_no_copy_for_ever(
     assert 0 < server.ttl(key) <= {"cancel": 604_800, "expire": 3_600}[act]
 
 
+@pytest.mark.parametrize("how", ["ended", "without a row", "still waits"])
+def test_a_copy_that_another_backend_left_to_wait_ends_with_its_turn(
+    use_backend: UseBackend, server: Any, scripted: Any, how: str
+) -> None:
+    use_backend("redis")
+    scripted([calls(("note", {"key": "a", "value": "1"})), calls(("pay", {"amount": 5})), "Done."])
+    turn = start()
+    run_turns()
+    use_backend("database", SOFT_DELETE=False)
+    key = f"agentcore:turn:{turn.execution_id}"
+    server.sadd("agentcore:endless", "no id")  # as another hand might
+    if how == "ended":
+        approve()
+        run_turns()
+        assert server.ttl(key) == -1
+    elif how == "without a row":
+        server.sadd("agentcore:endless", missing := str(uuid.uuid4()))
+        server.hset(f"agentcore:turn:{missing}", "state", "waiting_for_approval")
+    runtime.tick()
+    if how == "ended":
+        assert 86_000 < server.ttl(key) <= 86_400
+    else:
+        assert server.ttl(key) == -1
+        assert server.keys("agentcore:turn:*") == [key]
+    assert server.smembers("agentcore:endless") == (set() if how == "ended" else {str(turn.execution_id)})
+
+
 @pytest.mark.parametrize("name", ["memory", "redis"])
 @pytest.mark.parametrize("how", ["deleted for good", "removed for its age"])
 def test_a_copy_goes_with_its_rows(use_backend: UseBackend, name: str, how: str, scripted: Any, clock: Any) -> None:
