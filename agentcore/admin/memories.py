@@ -16,12 +16,12 @@ from agentcore.tools import masking
 
 @admin.register(Memory)
 class MemoryAdmin(ReadOnlyAdmin):
-    """A text that speaks of a secret is masked whole: nobody can say which of its words is the secret."""
+    """A memory of which any part speaks of a secret is masked whole: nobody can say where the secret is."""
 
     list_display = ("__str__", "shown_brief", "owner", "session_link", "count", "seen_at", "expires_at")
     list_filter = ("kind", "agent", "seen_at", ("corrected_at", admin.EmptyFieldListFilter))
     list_select_related = ("session",)
-    list_loads = ("kind", "text", "user", "user_key", "user_name", "session__session_id")
+    list_loads = ("kind", "text", "data", "user", "user_key", "user_name", "session__session_id")
     search_fields = ("user_name", "session__session_id", "told_in")
     search_help_text = _("User name, session id, or a whole execution id. What memories say is not searched.")
     execution_id_path = "execution_id"
@@ -38,18 +38,21 @@ class MemoryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("text"))
     def shown_brief(self, obj: Memory) -> str:
-        return display.shortened(masking.mask_prose(obj.text), 60)
+        return _masked(obj, display.shortened(obj.text, 60))
 
     @admin.display(description=_("text"))
     def shown_text(self, obj: Memory) -> str:
-        return display.block(masking.mask_prose(obj.text))
+        return _masked(obj, display.block(obj.text))
 
     @admin.display(description=_("data"))
     def pretty_data(self, obj: Memory) -> str:
-        if masking.is_secret(key := obj.data.get("key")) or masking.mentions_secret(str(key or "")):
-            return masking.MASK
-        return display.pretty(masking.mask_prose(obj.data))
+        return _masked(obj, display.pretty(obj.data))
 
     def related(self, request: HttpRequest, obj: Memory) -> Iterator[Link | None]:
         if obj.execution_id is not None:
             yield self.listing(request, _("Turn"), AgentContext, execution_id__exact=obj.execution_id)
+
+
+def _masked(memory: Memory, shown: str) -> str:
+    """Return what is shown of a memory, or the mask if anything that it says may be a secret."""
+    return masking.MASK if masking.mentions_secret([memory.text, memory.data]) else shown

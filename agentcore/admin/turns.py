@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -148,6 +149,16 @@ class ContextEntryAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("value"))
     def pretty_value(self, obj: ContextEntry) -> str:
-        # The key says whether the value is a secret; what was remembered is masked as it is with the memories.
+        # What was recalled is masked as it is with the memories; of working memory the key says whether it is a secret.
+        if obj.kind == EntryKind.WORKING_MEMORY:
+            return masking.MASK if masking.mentions_secret(obj.key) else display.pretty({obj.key: obj.value})
         is_memory = obj.kind in (EntryKind.FACT, EntryKind.ENTITY, EntryKind.RECALLED)
-        return display.pretty({obj.key: masking.mask_prose(obj.value) if is_memory else obj.value})
+        return display.pretty({obj.key: _memory(obj.value) if is_memory else obj.value})
+
+
+# Any: JSON, as it was stored.
+def _memory(value: Any) -> Any:
+    """Return a memory as an entry holds it; of one that may hold a secret, its kind alone."""
+    if isinstance(value, dict) and masking.mentions_secret(value):
+        return {"kind": value.get("kind"), "text": masking.MASK}
+    return masking.mask_prose(value)

@@ -6,7 +6,8 @@ not `token_count`. Case, `_`, `-` and humps do not matter. The whole value of a 
 so is that of a key which is one of the tool's `sensitive` names.
 
 In prose nobody can say which word is the secret: a text that speaks of one, or holds the number of a card (13 to 19
-digits whose last one checks the others, ISO/IEC 7812-1) or an IBAN (ISO 13616), is masked whole.
+digits whose last one checks the others, ISO/IEC 7812-1), an IBAN (ISO 13616), an access token of a known form, a JSON
+Web Token (RFC 7519) or an address with a password (RFC 3986), is masked whole. So is a memory of which any part does.
 """
 
 from __future__ import annotations
@@ -18,16 +19,36 @@ from typing import Any
 from agentcore.exceptions import InvalidInput
 
 MASK = "********"
+# Of the countries that have one, Norway's is the shortest.
+MIN_IBAN = 15
 
 _LAST_WORDS = frozenset({"password", "secret", "token", "authorization", "cookie", "apikey"})
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[^\W_]+")
+# Where a name such as `userPin`, `PINCode` or `db_pwd` has its words.
+_BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
 _SECRET_IN_TEXT = re.compile(
-    r"passw(or|d)|passcode|passphrase|secret|token|(api|private)[ _-]?key|authorization|cookie|credential"
-    r"|\b(pins?|cv[vc]2?|otp)\b",
+    r"passw(or|d)|passcode|passphrase|secret|token|(api|private)[ -]?key|authorization|cookie|credential"
+    r"|\b(pwd|pins?|cv[vc]2?|otp)\b"
+    r"|\b(one[ -]?time|security|verification|access|recovery|2 ?fa|mfa|two[ -]?factor)[ -]?codes?\b(?! reviews?\b)",
     re.IGNORECASE,
 )
-_CARD = re.compile(r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)")
+# Each begins where no other can begin within it, so that a text is read once whatever it holds.
+_TOKEN = re.compile(
+    r"(?<![\w-])(?:"
+    r"sk-(?=[\w-]*[A-Z0-9])[\w-]{16,}|[sr]k_(?:live|test)_\w{16,}"
+    r"|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{20,}|xox[abeprs]-[\w-]{10,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}(?!\w)|AIza[\w-]{35}"
+    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)",
+    re.ASCII,
+)
+_PASSWORD_IN_ADDRESS = re.compile(r"://[^\s/?#@:]*:[^\s/?#@]+@")
+# With full stops only as a card is printed: so are many other numbers.
+_CARD = re.compile(r"(?<!\d)(?:\d(?:[ -]?\d){12,18}|\d{4}(?:\.\d{4}){3}|\d{4}\.\d{6}\.\d{5})(?!\d)")
 _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
+# In small letters it looks like other things, so its check digits decide. Read at each place: another may begin in it.
+_SMALL_IBAN = re.compile(
+    r"\b(?=([A-Z]{2}\d{2}(?:[A-Z0-9]{11,30}|(?: [A-Z0-9]{4}){2,7}(?: [A-Z0-9]{1,3})?)\b))", re.IGNORECASE | re.ASCII
+)
 
 
 def mask(value: Any, sensitive: Collection[str] = ()) -> Any:
@@ -63,20 +84,37 @@ def is_secret(key: Any, sensitive: Collection[str] = ()) -> bool:
     return bool(words) and (words[-1] in _LAST_WORDS or words[-2:] == ["api", "key"])
 
 
-def mentions_secret(text: str) -> bool:
-    """Say whether `text`, prose or what nobody could parse, may hold a secret."""
-    return bool(_SECRET_IN_TEXT.search(text) or _IBAN.search(text)) or any(map(_is_card, _CARD.findall(text)))
+def mentions_secret(value: Any) -> bool:
+    """Say whether `value`, prose, what nobody could parse, or JSON of such, may hold a secret in any part of it."""
+    if isinstance(value, Mapping):
+        return any(is_secret(key) or mentions_secret(key) or mentions_secret(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return any(map(mentions_secret, value))
+    if isinstance(value, int):
+        return _holds_number(str(value))
+    return isinstance(value, str) and (_speaks_of_secret(value) or _holds_token(value) or _holds_number(value))
 
 
 def mask_prose(value: Any) -> Any:
-    """Return what `mask` does, with each text in it masked that speaks of a secret."""
-    if isinstance(value, Mapping):
-        return {
-            key: MASK if is_secret(key) or mentions_secret(key) else mask_prose(item) for key, item in value.items()
-        }
-    if isinstance(value, list | tuple):
-        return [mask_prose(item) for item in value]
-    return MASK if isinstance(value, str) and mentions_secret(value) else value
+    """Return `value`, or MASK if any part of it may hold a secret: what the others say may be that secret."""
+    return MASK if mentions_secret(value) else value
+
+
+def _speaks_of_secret(text: str) -> bool:
+    return bool(_SECRET_IN_TEXT.search(_BETWEEN_WORDS.sub(" ", text)))
+
+
+def _holds_token(text: str) -> bool:
+    return bool(_TOKEN.search(text) or _PASSWORD_IN_ADDRESS.search(text))
+
+
+def _holds_number(text: str) -> bool:
+    """Say whether `text` has the number of a card or an account."""
+    return (
+        bool(_IBAN.search(text))
+        or any(map(_is_card, _CARD.findall(text)))
+        or any(map(_begins_with_iban, _SMALL_IBAN.findall(text)))
+    )
 
 
 def _is_card(number: str) -> bool:
@@ -84,6 +122,17 @@ def _is_card(number: str) -> bool:
     digits = [int(digit) for digit in reversed(number) if digit.isdigit()]
     doubled = [sum(divmod(2 * digit, 10)) for digit in digits[1::2]]
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0
+
+
+def _begins_with_iban(text: str) -> bool:
+    """Say whether the check digits of `text`, or of its first words, are right: the words after it may be others."""
+    words = text.split(" ")
+    return any(_is_iban("".join(words[:count])) for count in range(1, len(words) + 1))
+
+
+def _is_iban(number: str) -> bool:
+    turned = number[4:] + number[:4]
+    return len(number) >= MIN_IBAN and int("".join(str(int(sign, 36)) for sign in turned)) % 97 == 1
 
 
 def _unmask_entry(key: str, item: Any, known: Mapping[str, Any], sensitive: Collection[str]) -> Any:

@@ -312,10 +312,12 @@ def test_adm_01_lists_load_no_large_values(model: Any, story: ToolApproval) -> N
         "value",
         "preview",
     )
+    # Data of a memory is small, and says whether its text is a secret.
+    small = {(Memory, "data")}
     table = model._meta.db_table
     for query in captured:
         loaded = re.findall(r'[`"](\w+)[`"]\.[`"](\w+)[`"]', query["sql"].split(" FROM ")[0])
-        assert not [name for owner, name in loaded if owner == table and name in large]
+        assert not [name for owner, name in loaded if owner == table and name in large and (model, name) not in small]
 
 
 def test_apr_33_huge_arguments_keep_lists_small_and_run_whole(settings: Any, scripted: Any, run_turns: Any) -> None:

@@ -2,10 +2,14 @@
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
 
+from agentcore import runtime
 from agentcore.memory import Item, Owner, Source, current, keeping
-from agentcore.models import Memory
+from agentcore.memory.extraction import entity
+from agentcore.models import ContextEntry, Memory
 from agentcore.testing import make_user
+from agentcore.testing.agents import TESTING_AGENT
 from tests.integration.admin_pages import Page, list_url, page_url, staff
 
 pytestmark = pytest.mark.django_db
@@ -48,6 +52,44 @@ def test_staff_see_who_what_and_when_with_secrets_masked(owner):
     assert client.get(f"{list_url(Memory)}?q=ada").context["cl"].result_count == 7
     # What memories say cannot be searched for.
     assert client.get(f"{list_url(Memory)}?q=tea").context["cl"].result_count == 0
+
+
+SECRETS = {
+    "a key": Item(kind="working_memory", text=f"wm {SECRET}", data={"key": "pin", "value": SECRET}),
+    "a key in humps": Item(kind="working_memory", text=f"wm {SECRET}", data={"key": "userPin", "value": SECRET}),
+    "a type": entity("PIN", "secret", {"value": SECRET}),
+    "a name": entity("my password", "thing", {"is": SECRET}),
+    "an attribute": Item(
+        kind="entity",
+        text=f"the router opens with {SECRET}",
+        data={"name": "router", "type": "thing", "attributes": {"password": SECRET}},
+    ),
+    "a part": Item(kind="fact", text=f"it is {SECRET}", data={"about": ["x", {"what": "the passcode", "is": SECRET}]}),
+    "the text": Item(kind="event", text="Told her PIN.", data={"value": SECRET}),
+}
+
+
+@pytest.mark.parametrize("item", SECRETS.values(), ids=SECRETS)
+def test_a_memory_of_which_one_part_names_a_secret_is_masked_in_text_and_data(owner, item, scripted):
+    [told] = know(owner, item)
+    client = staff("agentcore.view_memory", "agentcore.view_contextentry")
+    scripted(["Noted."])
+    runtime.execute(TESTING_AGENT, "What is it?", user=get_user_model().objects.get(pk=owner.user_id))
+    [entry] = ContextEntry.objects.all()
+    one = page_url(Memory.objects.get(pk=told))
+    for address in (list_url(Memory), f"{list_url(Memory)}?q=ada", one, page_url(entry)):
+        page = client.get(address).content.decode()
+        assert "********" in page
+        assert SECRET not in page
+
+
+def test_a_turns_working_memory_is_masked_where_its_key_names_a_secret(scripted):
+    scripted(["Noted."])
+    runtime.execute(TESTING_AGENT, "Hello.", initial_context={"pin": SECRET, "basket": "3 apples"})
+    client = staff("agentcore.view_contextentry")
+    pages = {entry.key: client.get(page_url(entry)).content.decode() for entry in ContextEntry.objects.all()}
+    assert SECRET not in pages["pin"]
+    assert "3 apples" in pages["basket"]
 
 
 @pytest.mark.parametrize(

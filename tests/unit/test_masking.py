@@ -1,5 +1,7 @@
 """What is masked, and what an edit that sends the mask keeps."""
 
+import time
+import timeit
 from typing import Any
 
 import pytest
@@ -113,11 +115,57 @@ def test_the_mask_itself_never_becomes_a_value(edited: Any, original: Any) -> No
         "send it to DE02 1203 0000 0000 2020 51",
         "GB33BUKB20201555555555",
         "passwd=x",
+        "pwd hunter2",
+        "db_pwd hunter2",
+        "userPin 4711",
+        "PINCode 4711",
+        "one-time code 123456",
+        "security code 123",
+        "her 2FA code is 99",
+        "4111.1111.1111.1111",
+        "card no.3782.822463.10005",
+        "de89370400440532013000",
+        "pay ab12 to de89 3704 0044 0532 0130 00 please",
+        "no93 8601 1117 947 this week",
+        "use sk-abcdEFGH1234567890abcdEFGH",
+        "sk-proj-abcdefghijklmnopqrs7",
+        "sk_live_abcdefghijklmnop",
+        "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+        "AKIAIOSFODNN7EXAMPLE",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
+        "postgres://u:pw@h/db",
+        '{"at": "redis://:pw@h:6379/0"}',
     ],
 )
 def test_prose_that_holds_a_secret_is_masked_whole(text: str) -> None:
     assert mentions_secret(text)
-    assert mask_prose({"said": [text], "by": "Ada", "turns": 3}) == {"said": [MASK], "by": "Ada", "turns": 3}
+    assert mask_prose(text) == MASK
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "PIN", "attributes": {"value": "88002"}},
+        {"said": ["it is 88002", {"db_pwd": 88002}]},
+        ["88002", {"userPin": "x"}],
+        {"card": 4111111111111111},
+    ],
+)
+def test_what_holds_a_secret_in_any_part_is_masked_with_all_its_parts(value: Any) -> None:
+    assert mask_prose(value) == MASK
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["sk-", "sk-a", "eyJ", "eyJaaaaaaaa.", "://", "://:", "a:", "aa11", "aa11 ", "1 ", "1111.", "aA", "a_", "one-time"],
+)
+def test_a_text_is_read_in_time_that_grows_with_its_length(part: str) -> None:
+    def seconds(length: int) -> float:
+        text = "://" + (part * length)[:length]
+        return min(timeit.repeat(lambda: mentions_secret(text), timer=time.process_time, number=1, repeat=3))
+
+    # Eight times the text takes about eight times as long, and would take 64 times as long were each part read anew.
+    assert seconds(64_000) < 28 * max(seconds(8_000), 0.001)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +178,26 @@ def test_prose_that_holds_a_secret_is_masked_whole(text: str) -> None:
         "2026-11-30 10:00:00",
         "order 12345678901234567890123",
         "AB12 is a seat",
+        "the code review of order 12345",
+        "a security code review",
+        "order 4111",
+        "4111.1111.1111.1112",
+        "hosts 10.0.0.1 and 192.168.100.100",
+        "ab12 this that then there",
+        "de89370400440532013001",
+        "sk-abc",
+        "sk-learn-based-classifier",
+        "task-force of risk-averse-people-12345678",
+        "eyJ",
+        "eyJhbGciOiJIUzI1NiJ9",
+        "https://example.com:8080/a?mail=x:y@example.com",
+        "https://ada@example.com/",
     ],
 )
 def test_other_prose_is_shown(text: str) -> None:
     assert mask_prose([text]) == [text]
+
+
+@pytest.mark.parametrize("value", [{"name": "77", "attributes": {"count": 3, "paid": True}}, 5, 2.5, None])
+def test_other_values_are_shown(value: Any) -> None:
+    assert mask_prose(value) == value
