@@ -70,24 +70,26 @@ class MemoryExport(ApiView):
 
 
 class MemorySearch(ApiView):
-    """Your memories that matter for a text."""
+    """Your memories that a text finds."""
 
     @described(
         "memory_search",
         parameters=[
             OpenApiParameter("q", str, required=True, description=f"What to look for, up to {MAX_QUERY} characters."),
+            OpenApiParameter("kind", str, enum=MemoryKind.values, description="Only those of that kind."),
             OpenApiParameter("limit", int, description=f"1 to {keeping.MAX_FOUND}; {DEFAULT_LIMIT} if left out."),
         ],
         responses=SearchSerializer,
     )
     def get(self, request: Request) -> Response:
-        """Search your memories as an agent would, the best first."""
+        """Search your memories, by their words, their meaning or both as the project has it, the best first."""
         query = request.query_params.get("q", "")
         if not query.strip() or len(query) > MAX_QUERY:
             raise InvalidInput(f"q must be 1 to {MAX_QUERY} characters to look for.", field="q")
         asked = request.query_params.get("limit", str(DEFAULT_LIMIT))
         limit = parsing.whole_number(asked, name="limit", least=1, most=keeping.MAX_FOUND)
-        found = keeping.search(Owner.of_user(request.user), query, limit=limit)
+        kind = request.query_params.get("kind") or None
+        found = keeping.search(Owner.of_user(request.user), query, limit=limit, kind=kind)
         scores = {memory.pk: score for memory, score in found}
         rows = FoundSerializer([memory for memory, _ in found], many=True, context={"scores": scores})
         return Response({"results": rows.data})

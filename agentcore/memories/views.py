@@ -132,11 +132,11 @@ def erase(request: HttpRequest) -> HttpResponse:
 def _found(owner: Owner, asked: dict[str, Any]) -> dict[str, Any]:
     """Return what a search finds, or that it cannot be made just now."""
     try:
-        found = keeping.search(owner, asked["q"], limit=keeping.MAX_FOUND)
+        found = keeping.search(owner, asked["q"], limit=keeping.MAX_FOUND, kind=asked["kind"] or None)
     except AgentError:
         logger.warning("Memories cannot be searched just now", exc_info=True)
         return {"rows": [], "problem": _("Memories cannot be searched just now. Try again later.")}
-    return {"rows": [memory for memory, _score in found if asked["kind"] in ("", memory.kind)]}
+    return {"rows": [memory for memory, _score in found]}
 
 
 def _find(request: HttpRequest, memory_id: int) -> Memory | None:

@@ -3,7 +3,7 @@
 `current()` is the project's backend by the setting MEMORY_BACKEND. A model call, where one is needed, is an argument.
 """
 
-from agentcore.memory.base import Item, Kept, MemoryBackend, Recalled, Source
+from agentcore.memory.base import Item, Kept, MemoryBackend, Recalled, SearchableMemory, Source
 from agentcore.memory.registry import current, find_problem
 from agentcore.models import MemoryKind, Owner, Shown
 
@@ -14,6 +14,7 @@ __all__ = [
     "MemoryKind",
     "Owner",
     "Recalled",
+    "SearchableMemory",
     "Shown",
     "Source",
     "current",

@@ -73,7 +73,7 @@ class Recalled:
 class MemoryBackend(Protocol):
     """Keeps memories and finds them again. Its methods may take long: they are called with no connection held.
 
-    Whatever it keeps, it answers with what `owner` has, and with nothing for nobody.
+    Whatever it keeps, it answers with what `owner` has, and with nothing for nobody. It may be a SearchableMemory too.
     """
 
     def recall(self, owner: Owner, query: str, *, limit: int, shown: Shown | None = None) -> list[Recalled]:
@@ -87,3 +87,10 @@ class MemoryBackend(Protocol):
 
     def forget(self, ids: Sequence[int]) -> None:
         """Drop what is kept of memories whose rows are deleted, beside the rows."""
+
+
+class SearchableMemory(Protocol):
+    """A backend that looks otherwise for a person who searches than for a turn. Without it, it is asked to recall."""
+
+    def look_up(self, owner: Owner, query: str, *, limit: int, kind: str | None = None) -> list[Recalled]:
+        """Return up to `limit` of the owner's memories of a kind, or of any, that `query` finds, the best first."""

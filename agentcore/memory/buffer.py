@@ -1,17 +1,17 @@
-"""Remember what was told last: one query to recall, and rows to keep."""
+"""Remember what was told last: one query to recall, words to look for, and rows to keep."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from agentcore import vectors
-from agentcore.memory import store
+from agentcore.memory import store, words
 from agentcore.memory.base import COLLECTION, Item, Kept, Recalled, Source
 from agentcore.models import Memory, Owner, Shown
 
 
 class BufferMemory:
-    """Answers with the newest, whatever is asked."""
+    """Recalls the newest, whatever is asked; a person who searches finds what has the words."""
 
     def recall(self, owner: Owner, query: str, *, limit: int, shown: Shown | None = None) -> list[Recalled]:
         """Return the newest memories."""
@@ -19,6 +19,10 @@ class BufferMemory:
             return []
         rows = Memory.objects.of(owner).not_shown(shown).newest_first()
         return [Recalled.of(row) for row in rows[:limit]]
+
+    def look_up(self, owner: Owner, query: str, *, limit: int, kind: str | None = None) -> list[Recalled]:
+        """Return the newest memories that hold all the words of the query."""
+        return [Recalled.of(row) for row in words.find(Memory.objects.of(owner).of_kind(kind), query, limit=limit)]
 
     def remember(self, owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
         """Keep items as rows."""

@@ -1,10 +1,11 @@
-"""Remember by meaning and by time: both lists, merged by reciprocal rank."""
+"""Remember by meaning and by time, look by meaning and by words: both lists, merged by reciprocal rank."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from django.db import DatabaseError
 
@@ -20,19 +21,22 @@ RANK_CONSTANT = 60
 
 
 class HybridMemory(VectorMemory):
-    """Answers with what is near in meaning or new. Without its embedder it goes on with the newest."""
+    """Recalls what is near in meaning or new. Without its embedder it goes on with the newest.
+
+    A person who searches finds what is near in meaning or has the words; without the embedder, what has the words.
+    """
 
     def recall(self, owner: Owner, query: str, *, limit: int, shown: Shown | None = None) -> list[Recalled]:
         """Return what is best in both lists together."""
         newest = BufferMemory().recall(owner, query, limit=limit, shown=shown)
-        try:
-            nearest = super().recall(owner, query, limit=limit, shown=shown)
-        except DatabaseError:
-            raise
-        except Exception:
-            logger.warning("Nothing can be recalled by meaning just now; the newest must do", exc_info=True)
-            nearest = []
+        nearest = _if_possible(partial(super().recall, owner, query, limit=limit, shown=shown))
         return merged([nearest, newest])[:limit]
+
+    def look_up(self, owner: Owner, query: str, *, limit: int, kind: str | None = None) -> list[Recalled]:
+        """Return what is best in both lists together."""
+        worded = BufferMemory().look_up(owner, query, limit=limit, kind=kind)
+        nearest = _if_possible(partial(super().look_up, owner, query, limit=limit, kind=kind))
+        return merged([nearest, worded])[:limit]
 
 
 def merged(lists: Sequence[Sequence[Recalled]]) -> list[Recalled]:
@@ -45,3 +49,13 @@ def merged(lists: Sequence[Sequence[Recalled]]) -> list[Recalled]:
             found.setdefault(item.id, item)
     order = sorted(found, key=lambda pk: -scores[pk])
     return [replace(found[pk], score=scores[pk]) for pk in order]
+
+
+def _if_possible(find: Callable[[], list[Recalled]]) -> list[Recalled]:
+    try:
+        return find()
+    except DatabaseError:
+        raise
+    except Exception:
+        logger.warning("Nothing can be found by meaning just now; the rest must do", exc_info=True)
+        return []

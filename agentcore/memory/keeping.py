@@ -11,8 +11,7 @@ from django.db.models import Count
 
 from agentcore import clock, database
 from agentcore.exceptions import Conflict, InvalidInput, NotFound, TooLarge
-from agentcore.memory import history, registry, store
-from agentcore.memory.base import Recalled
+from agentcore.memory import history, registry, searching, store
 from agentcore.models import AgentContext, Memory, MemoryKind, Owner
 
 logger = logging.getLogger("agentcore.memory")
@@ -30,12 +29,18 @@ def get(owner: Owner, memory_id: int) -> Memory:
     return found
 
 
-def search(owner: Owner, query: str, *, limit: int) -> list[tuple[Memory, float | None]]:
-    """Return what the project's backend finds of the owner's, the best first, with its score."""
+def search(owner: Owner, query: str, *, limit: int, kind: str | None = None) -> list[tuple[Memory, float | None]]:
+    """Return what the project's backend finds of the owner's, the best first, with its score.
+
+    With `kind`, what it finds among those of that kind. Raises InvalidInput for a kind that there is not.
+    """
+    if kind is not None and kind not in MemoryKind.values:
+        raise InvalidInput(f"kind is {kind!r}; it can be {', '.join(MemoryKind.values)}.", field="kind")
     if owner.is_nobody or not query.strip():
         return []
-    found: list[Recalled] = registry.current().recall(owner, query, limit=min(limit, MAX_FOUND))
-    rows = Memory.objects.of(owner).select_related("session", "agent").in_bulk([item.id for item in found if item.id])
+    found = searching.look_up(registry.current(), owner, query, limit=min(limit, MAX_FOUND), kind=kind)
+    theirs = Memory.objects.of(owner).of_kind(kind).select_related("session", "agent")
+    rows = theirs.in_bulk([item.id for item in found if item.id])
     return [(rows[item.id], item.score) for item in found if item.id in rows]
 
 

@@ -24,14 +24,13 @@ class VectorMemory:
 
     def recall(self, owner: Owner, query: str, *, limit: int, shown: Shown | None = None) -> list[Recalled]:
         """Return the nearest memories; raise what the embedder raises."""
-        rows = Memory.objects.of(owner).not_shown(shown)
-        # Asking the database costs less than asking an embedder, which may be far away.
-        if owner.is_nobody or not query.strip() or not rows.exists():
-            return []
-        scopes = _scopes(owner)
-        with database.given_back():
-            [embedding] = vectors.embedder().embed([query[: store.MAX_TEXT]])
-        return _nearest(rows, embedding, scopes, limit)
+        return _found(Memory.objects.of(owner).not_shown(shown), owner, query, limit=limit, most=MOST)
+
+    def look_up(self, owner: Owner, query: str, *, limit: int, kind: str | None = None) -> list[Recalled]:
+        """Return the nearest memories of a kind, or of any; raise what the embedder raises."""
+        # The index knows no kinds: where those of one are the farthest, all have to be gone through.
+        most = MOST if kind is None else max(MOST, Memory.objects.owned_by(owner).count())
+        return _found(Memory.objects.of(owner).of_kind(kind), owner, query, limit=limit, most=most)
 
     def remember(self, owner: Owner, items: Sequence[Item], *, source: Source) -> list[Kept]:
         """Keep items as rows, and the vectors of those that are new; raise what the embedder raises, after the rows."""
@@ -89,12 +88,22 @@ def _scopes(owner: Owner) -> list[str]:
 
 
 # Any: models are typed by a plugin that does not follow querysets through here.
-def _nearest(rows: Any, embedding: Embedding, scopes: Sequence[str], limit: int) -> list[Recalled]:
+def _found(rows: Any, owner: Owner, query: str, *, limit: int, most: int) -> list[Recalled]:
+    # Asking the database costs less than asking an embedder, which may be far away.
+    if owner.is_nobody or not query.strip() or not rows.exists():
+        return []
+    scopes = _scopes(owner)
+    with database.given_back():
+        [embedding] = vectors.embedder().embed([query[: store.MAX_TEXT]])
+    return _nearest(rows, embedding, scopes, limit=limit, most=most)
+
+
+def _nearest(rows: Any, embedding: Embedding, scopes: Sequence[str], *, limit: int, most: int) -> list[Recalled]:
     wanted = limit + SPARE
     while True:
         hits = vectors.index().search(COLLECTION, embedding, scopes=scopes, k=wanted)
-        found = {row.pk: row for row in rows.filter(pk__in=[hit.id for hit in hits])}
+        found = rows.in_bulk([hit.id for hit in hits])
         nearest = [Recalled.of(found[hit.id], hit.score) for hit in hits if hit.id in found and hit.score > 0]
-        if len(nearest) >= limit or len(hits) < wanted or wanted >= MOST:
+        if len(nearest) >= limit or len(hits) < wanted or wanted >= most or hits[-1].score <= 0:
             return nearest[:limit]
-        wanted = min(wanted * 4, MOST)
+        wanted = min(wanted * 4, most)

@@ -104,6 +104,10 @@ class MemoryQuerySet(QuerySet["Memory"]):
         """Leave out what a prompt shows already."""
         return self if shown is None else self.exclude(told_in=shown.session_id, kind__in=shown.kinds)
 
+    def of_kind(self, kind: str | None) -> Self:
+        """Keep what is of a kind; all if it is None."""
+        return self if kind is None else self.filter(kind=kind)
+
     def newest_first(self) -> Self:
         return self.order_by(F("seen_at").desc(), "-id")
 

@@ -14,7 +14,22 @@ from django.core.management import call_command
 from django.db import connections
 
 from agentcore.exceptions import Conflict, InvalidInput, NotFound
-from agentcore.memory import Item, MemoryKind, Owner, Shown, Source, keeping, store, vector
+from agentcore.memory import (
+    Item,
+    MemoryKind,
+    Owner,
+    Recalled,
+    Shown,
+    Source,
+    current,
+    keeping,
+    searching,
+    store,
+    vector,
+    words,
+)
+from agentcore.memory.buffer import BufferMemory
+from agentcore.memory.hybrid import HybridMemory
 from agentcore.memory.vector import VectorMemory
 from agentcore.models import Memory, Vector
 from agentcore.testing import make_session, make_user
@@ -252,6 +267,141 @@ def test_what_is_told_again_lasts_from_then_on(backend, settings, clock):
         backend.remember(owner, [fact("tea")], source=Source(execution_id=uuid4()))
         clock.advance(timedelta(days=1))
     assert texts(backend, owner, "tea") == ["tea"]
+
+
+# What a person who searches finds
+
+
+class Recalling(BufferMemory):
+    """A backend of a project's with a recall of its own that knows no kinds."""
+
+    def recall(self, owner, query, *, limit, shown=None):
+        rows = Memory.objects.of(owner).not_shown(shown).filter(text__contains=query).newest_first()
+        return [Recalled.of(row) for row in rows[:limit]]
+
+
+class Looking(Recalling):
+    """One that looks otherwise for a person."""
+
+    def look_up(self, owner, query, *, limit, kind=None):
+        rows = Memory.objects.of(owner).of_kind(kind).filter(text=query)
+        return [Recalled.of(row, 1.0) for row in rows[:limit]]
+
+
+class Alone:
+    """One that has no more than it must."""
+
+    recall = Recalling.recall
+    remember = BufferMemory.remember
+
+
+def found_by(owner, query, limit=50, **options):
+    return [memory.text for memory, _ in keeping.search(owner, query, limit=limit, **options)]
+
+
+@pytest.fixture(params=[*sorted(BACKENDS), f"{__name__}.Recalling"])
+def name(request, settings):
+    settings.AGENTCORE = {"MEMORY_BACKEND": request.param}
+    return request.param
+
+
+def test_a_search_for_a_kind_looks_among_that_kind_alone_however_many_others_there_are(name, monkeypatch):
+    monkeypatch.setattr(vector, "MOST", 20)
+    backend, mine = current(), user_owner()
+    backend.remember(user_owner(), [fact("The order of another is 77.")], source=NOWHERE)
+    backend.remember(mine, [fact("The order of the user is 12345.")], source=NOWHERE)
+    backend.remember(mine, [said(f"order order order {number}") for number in range(90)], source=NOWHERE)
+    assert found_by(mine, "order", kind="fact") == ["The order of the user is 12345."]
+    assert found_by(mine, "order", limit=1, kind="fact") == ["The order of the user is 12345."]
+    assert len(found_by(mine, "order", kind="conversation")) == 50
+    assert found_by(mine, "order", kind="event") == []
+    assert len(found_by(mine, "order")) == 50
+
+
+def test_a_search_for_a_kind_that_there_is_not_is_refused(name):
+    with pytest.raises(InvalidInput, match="it can be conversation, entity, fact, working_memory, event"):
+        found_by(user_owner(), "order", kind="secret")
+
+
+def test_a_search_finds_ones_own_in_every_session_and_nothing_that_is_over(name, clock):
+    user = make_user()
+    current().remember(session_owner(user), [fact("tea here", only_here=True), fact("tea everywhere")], source=NOWHERE)
+    current().remember(user_owner(user), [said("tea for now")], source=NOWHERE)
+    current().remember(user_owner(), [fact("tea of another")], source=NOWHERE)
+    clock.advance(timedelta(days=100))
+    assert set(found_by(user_owner(user), "tea")) == {"tea here", "tea everywhere"}
+    assert found_by(Owner(), "tea") == []
+    assert found_by(user_owner(user), "  ") == []
+
+
+@pytest.mark.parametrize("query", ["\0", "%", "_", "%s '; DROP TABLE", "漢" * 9_000])
+def test_any_text_can_be_searched_for(backend, query):
+    owner = user_owner()
+    backend.remember(owner, [fact("Tea is what they like.")], source=NOWHERE)
+    assert len(found_by(owner, query)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("tea", ["green TEA", "Tea with lemon"]),
+        ("LEMON tea", ["Tea with lemon"]),
+        ("äPFEL", ["Grüne Äpfel"]),
+        ("strasse 50%", ["50% in der Straße"]),
+        ("A\u0308pfel gru\u0308ne", ["Grüne Äpfel"]),
+        ("pfel", ["Grüne Äpfel"]),
+        ("apfel", []),
+        ("5_%", []),
+        ("tea zebra", []),
+        ("zebra", []),
+    ],
+)
+def test_without_vectors_a_search_finds_what_has_all_the_words_in_any_case_newest_first(settings, clock, query, found):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "buffer"}
+    owner = user_owner()
+    for text in ("Tea with lemon", "Grüne Äpfel", "50% in der Straße", "500 in the street", "green TEA"):
+        current().remember(owner, [fact(text)], source=NOWHERE)
+        clock.advance(timedelta(minutes=1))
+    assert found_by(owner, query) == found
+    # A turn is shown the newest all the same.
+    assert texts(current(), owner, query, limit=1) == ["green TEA"]
+
+
+def test_words_are_looked_for_page_by_page(settings, monkeypatch, clock):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "buffer"}
+    monkeypatch.setattr(words, "PAGE", 2)
+    owner = user_owner()
+    for minute in range(3):
+        told = [fact(f"{'tea' if number % 2 else 'coffee'} {minute}{number}") for number in range(5)]
+        current().remember(owner, told, source=NOWHERE)
+        clock.advance(timedelta(minutes=1))
+    assert found_by(owner, "tea") == ["tea 23", "tea 21", "tea 13", "tea 11", "tea 03", "tea 01"]
+    assert found_by(owner, "tea", limit=3) == ["tea 23", "tea 21", "tea 13"]
+
+
+def test_what_is_near_and_what_has_the_words_are_found_together_and_the_words_without_the_embedder(
+    settings, monkeypatch
+):
+    settings.AGENTCORE = {"MEMORY_BACKEND": "hybrid"}
+    owner = user_owner()
+    HybridMemory().remember(owner, [fact("The user likes green tea."), fact("The car is grey.")], source=NOWHERE)
+    BufferMemory().remember(owner, [fact("Tea without a vector"), said("green tea, too")], source=NOWHERE)
+    assert set(found_by(owner, "tea", kind="fact")) == {"The user likes green tea.", "Tea without a vector"}
+    monkeypatch.setattr(HashingEmbedder, "compute", lambda self, texts: 1 / 0)
+    assert found_by(owner, "green tea") == ["green tea, too", "The user likes green tea."]
+    assert found_by(owner, "zebra") == []
+
+
+def test_a_backend_of_the_projects_is_asked_by_its_own_recall_unless_it_looks_up(settings):
+    owner = user_owner()
+    BufferMemory().remember(owner, [fact("tea"), fact("green tea"), said("tea")], source=NOWHERE)
+    for backend, found in ((Recalling(), ["tea", "green tea"]), (Alone(), ["tea", "green tea"]), (Looking(), ["tea"])):
+        asked = searching.look_up(backend, owner, "tea", limit=5, kind="fact")
+        assert sorted(item.text for item in asked) == sorted(found)
+    settings.AGENTCORE = {"MEMORY_BACKEND": f"{__name__}.Looking"}
+    assert [(memory.kind, score) for memory, score in keeping.search(owner, "tea", limit=5, kind="fact")] == [
+        ("fact", 1.0)
+    ]
 
 
 # What an owner does with them

@@ -165,6 +165,25 @@ def test_one_searches_filters_and_turns_pages(client, owner):
         assert client.get(LIST + query).status_code == 200
 
 
+@pytest.mark.parametrize("name", ["buffer", "vector", "hybrid"])
+def test_a_search_for_a_kind_finds_it_behind_any_number_of_others(client, owner, settings, name):
+    settings.AGENTCORE = {"MEMORY_BACKEND": name}
+    know(owner, "The order of the user is 12345.")
+    know(owner, *(f"order order order {number}" for number in range(60)), kind="conversation", role="user")
+    page = body(client.get(f"{LIST}?q=order&kind=fact"))
+    assert page.count("memory__about") == 1
+    assert "The order of the user is 12345." in page
+    assert body(client.get(f"{LIST}?q=order")).count("memory__about") == 50
+
+
+def test_a_search_for_words_that_nothing_has_says_so(client, owner):
+    know(owner, "The user likes tea.", "The car is grey.")
+    page = body(client.get(f"{LIST}?q=zebra"))
+    assert "Nothing of that is remembered." in page
+    assert "memory__about" not in page
+    assert body(client.get(f"{LIST}?q=TEA+user")).count("memory__about") == 1
+
+
 def test_a_search_that_cannot_be_made_says_so(client, owner, settings, monkeypatch):
     settings.AGENTCORE = {"MEMORY_BACKEND": "vector"}
     know(owner, "tea")
