@@ -1,12 +1,14 @@
 """`agentcore_ingest`: files and folders into the knowledge base, and what it says of those that do not go in."""
 
 import io
+import os
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.test import override_settings
 
 from agentcore import knowledge
+from agentcore.knowledge import reading
 from agentcore.models import Chunk, Document
 
 pytestmark = pytest.mark.django_db
@@ -84,3 +86,74 @@ def test_an_embedder_that_cannot_be_made_ends_the_command(folder):
         pytest.raises(CommandError, match="must be one of 'hashing'"),
     ):
         ingest(folder)
+
+
+def test_what_a_link_leads_to_outside_the_folder_is_not_read(folder, tmp_path):
+    (tmp_path / "password.txt").write_text("secret")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "more.md").write_text("secret")
+    (folder / "pw.txt").symlink_to(tmp_path / "password.txt")
+    (folder / "more").symlink_to(tmp_path / "elsewhere")
+    out, err = ingest(folder)
+    assert "docs/pw.txt: skipped, a link that leads out of the folder" in out
+    assert "docs/more: skipped, a link that leads out of the folder" in out
+    assert "2 added, 0 replaced, 0 unchanged, 3 skipped, 0 failed." in out
+    assert "secret" not in str(list(Chunk.objects.values_list("text")))
+    assert err == ""
+
+
+def test_a_link_to_a_file_in_the_folder_is_read_and_one_to_a_folder_is_told(folder):
+    (folder / "start.md").symlink_to("index.md")
+    (folder / "guides").symlink_to("how-to")
+    out, _ = ingest(folder)
+    assert "docs/guides: skipped, a link to a folder" in out
+    assert "3 added" in out
+    assert Document.objects.get(source="docs/start.md").text == Document.objects.get(source="docs/index.md").text
+
+
+def test_a_folder_may_be_named_by_a_link(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    assert "2 added" in ingest(tmp_path / "link")[0]
+    assert Document.objects.filter(source="docs/index.md").exists()
+
+
+def test_what_is_no_file_in_a_folder_is_told_and_not_opened(folder):
+    (folder / "gone.md").symlink_to(folder / "nowhere.md")
+    (folder / "ring.md").symlink_to(folder / "ring.md")
+    os.mkfifo(folder / "pipe.md")
+    out, _ = ingest(folder)
+    assert "docs/gone.md: skipped, a link that leads to nothing" in out
+    assert "docs/ring.md: skipped, a link that leads to nothing" in out
+    assert "docs/pipe.md: skipped, neither a file nor a folder" in out
+    assert "2 added, 0 replaced, 0 unchanged, 4 skipped, 0 failed." in out
+
+
+def test_what_is_neither_a_file_nor_a_folder_is_an_error_that_names_it(folder):
+    os.mkfifo(folder / "pipe.md")
+    with pytest.raises(CommandError, match=r"Neither a file nor a folder: .*pipe\.md\."):
+        ingest(folder / "index.md", folder / "pipe.md")
+    assert not Document.objects.exists()
+
+
+def test_a_folder_that_cannot_be_read_is_told_and_fails(folder, monkeypatch):
+    scan = os.scandir
+
+    def refused(path):
+        if os.fspath(path).endswith("how-to"):
+            raise PermissionError(13, "Permission denied", os.fspath(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.raises(CommandError, match=r"1 added, 0 replaced, 0 unchanged, 1 skipped, 1 failed\."):
+        call_command("agentcore_ingest", str(folder), stdout=out, stderr=err)
+    assert "docs/how-to: failed, Permission denied" in err.getvalue()
+
+
+def test_a_folder_with_nothing_to_read_is_an_error_that_names_the_types(tmp_path):
+    with pytest.raises(CommandError) as told:
+        ingest(tmp_path)
+    assert f"Nothing to read in {tmp_path}; read are {', '.join(reading.TYPE_OF_SUFFIX)}." in str(told.value)
+    (tmp_path / "logo.png").write_bytes(b"x")
+    with pytest.raises(CommandError, match=r"Nothing to read in .* 1 skipped, 0 failed\."):
+        ingest(tmp_path)
