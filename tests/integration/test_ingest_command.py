@@ -88,6 +88,28 @@ def test_an_embedder_that_cannot_be_made_ends_the_command(folder):
         ingest(folder)
 
 
+@pytest.mark.parametrize("named", [("a/docs", "b/docs"), ("a/docs/x.md", "b/docs/x.md")])
+def test_two_files_of_one_source_are_refused_before_any_is_stored(tmp_path, named):
+    for name in ("a", "b"):
+        docs = tmp_path / name / "docs"
+        docs.mkdir(parents=True)
+        (docs / "x.md").write_text(f"Words of {name}.")
+        (docs / f"{name}.md").write_text(f"More of {name}.")
+    with pytest.raises(CommandError) as refused:
+        ingest(*(tmp_path / name for name in named))
+    told = str(refused.value)
+    assert f"{tmp_path}/a/docs/x.md and {tmp_path}/b/docs/x.md would both be the document " in told
+    assert "x.md', and one would replace the other; nothing was stored." in told
+    assert f"Name the folder that holds both, {tmp_path}, or rename one of them." in told
+    assert not Document.objects.exists()
+
+
+def test_one_file_may_be_named_twice(folder):
+    file = folder / "index.md"
+    assert "1 added, 0 replaced, 1 unchanged" in ingest(file, file)[0]
+    assert "2 added, 0 replaced, 3 unchanged" in ingest(folder, folder, file)[0]
+
+
 def test_what_a_link_leads_to_outside_the_folder_is_not_read(folder, tmp_path):
     (tmp_path / "password.txt").write_text("secret")
     (tmp_path / "elsewhere").mkdir()

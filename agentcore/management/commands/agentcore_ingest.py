@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ class Found:
 class Command(BaseCommand):
     help = (
         "Add files to the knowledge base, folders with all that is in them. A file that was there is replaced when it "
-        "changed. What is skipped is said, with the reason; exit with 1 when a file could not be read or "
-        "there was nothing to read."
+        "changed. What is skipped is said, with the reason; exit with 1 when a file could not be read, two files would "
+        "be the same document, or there was nothing to read."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -58,6 +58,7 @@ class Command(BaseCommand):
         if odd := [str(item) for item in path if not item.is_dir() and not item.is_file()]:
             raise CommandError(f"Neither a file nor a folder: {', '.join(odd)}.")
         found = [entry for item in path for entry in _found(item)]
+        _require_own_sources(found)
         counts = {"added": 0, "replaced": 0, "unchanged": 0, "skipped": 0, "failed": 0}
         bar = Bar(self.stderr, len(found))
         for entry in found:
@@ -88,6 +89,19 @@ class Command(BaseCommand):
         except OSError as problem:
             self.stderr.write(f"{entry.source}: failed, {_told(problem)}")
         return "failed"
+
+
+def _require_own_sources(found: Sequence[Found]) -> None:
+    """Refuse two files of one source: the second would replace the first."""
+    taken: dict[str, Found] = {}
+    for entry in filter(lambda entry: entry.is_read, found):
+        other = taken.setdefault(entry.source, entry)
+        if not other.path.samefile(entry.path):
+            folder = os.path.commonpath((other.path.resolve(), entry.path.resolve()))
+            raise CommandError(
+                f"{other.path} and {entry.path} would both be the document {entry.source!r}, and one would replace "
+                f"the other; nothing was stored. Name the folder that holds both, {folder}, or rename one of them."
+            )
 
 
 def _found(path: Path) -> Iterator[Found]:
