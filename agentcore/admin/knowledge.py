@@ -8,7 +8,8 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import ValidationError
 from django.db.models import Count
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
 from agentcore import knowledge
@@ -28,6 +29,10 @@ else:
     ModelForm = forms.ModelForm
 
 MAX_SHOWN_CHUNKS = 200
+OUTCOMES = {
+    "replaced": _("was there from this source: it has the new text now, and a new version."),
+    "unchanged": _("is there already, just so: nothing was changed."),
+}
 
 
 class NewDocumentForm(ModelForm):
@@ -90,14 +95,14 @@ class NewDocumentForm(ModelForm):
             return
         given = self.cleaned_data
         try:
-            self.document = knowledge.ingest(
+            self.ingested = knowledge.ingest(
                 given["content"],
                 source=given["source"],
                 title=given["title"],
                 agent=given["agent"],
                 by=self.by,
                 may_replace=self.by.has_perm("agentcore.change_document"),
-            ).document
+            )
         except AgentError as problem:
             self.add_error(None, problem.message)
 
@@ -179,14 +184,29 @@ class DocumentAdmin(ReadOnlyAdmin):
         return super().get_form(request, obj, change, **kwargs)
 
     def save_form(self, request: HttpRequest, form: Any, change: bool) -> Any:
-        """Return what the form has put in, instead of a row of its fields."""
-        return form.document
+        """Return what the form has put in, instead of a row of its fields, with what became of it."""
+        document: Any = form.ingested.document
+        document.outcome = form.ingested.outcome
+        return document
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """The document is stored by now."""
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Its pieces are, too."""
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        """Note in the history what became of the document."""
+        if obj.outcome == "added":
+            return super().log_addition(request, obj, message)
+        return self.log_change(request, obj, str(OUTCOMES[obj.outcome])) if obj.outcome == "replaced" else None
+
+    def response_add(self, request: HttpRequest, obj: Any, post_url_continue: Any = None) -> HttpResponse:
+        if obj.outcome == "added":
+            return super().response_add(request, obj, post_url_continue)
+        self.message_user(request, format_html("{} {}", display.marked(obj.title), OUTCOMES[obj.outcome]))
+        again = "_addanother" in request.POST
+        return HttpResponseRedirect(request.path) if again else self.response_post_save_add(request, obj)
 
     def delete_model(self, request: HttpRequest, obj: Document) -> None:
         knowledge.delete(obj)

@@ -1,6 +1,7 @@
 """Documents in the admin: added by a form, read, deleted; never edited."""
 
 import pytest
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client, override_settings
 
@@ -50,6 +51,22 @@ def test_a_text_is_added_and_the_same_source_replaces_it(editor):
         assert editor.post(ADD, {"text": text, "source": "lamp"}).status_code == 302
     assert [chunk.text for chunk in Chunk.objects.all()] == ["Two."]
     assert Document.objects.get().version == 2
+
+
+def test_the_page_and_the_history_say_what_became_of_a_document(editor):
+    said = []
+    for text in ("One.", "Two.", "Two."):
+        given = {"text": f"# <b>Lamp</b>\n\n{text}", "source": "lamp", "title": "<b>Lamp</b>"}
+        [message] = editor.post(ADD, given, follow=True).context["messages"]
+        said.append(str(message))
+    assert "was added successfully" in said[0]
+    assert said[1:] == [
+        "&lt;b&gt;Lamp&lt;/b&gt; was there from this source: it has the new text now, and a new version.",
+        "&lt;b&gt;Lamp&lt;/b&gt; is there already, just so: nothing was changed.",
+    ]
+    assert list(LogEntry.objects.order_by("pk").values_list("action_flag", flat=True)) == [ADDITION, CHANGE]
+    again = editor.post(ADD, {"text": "# Lamp\n\nThree.", "source": "lamp", "_addanother": "1"})
+    assert again["location"] == ADD
 
 
 @pytest.mark.parametrize(
