@@ -34,7 +34,7 @@ class Extractor(Protocol):
     """Finds what is worth remembering. It may take long: it is called with no connection held."""
 
     def extract(self, said: Said, *, ask: Ask) -> list[Item]:
-        """Return facts, entities and the like; none is fine. It may raise anything."""
+        """Return facts, entities and the like; none is fine. It may raise any Exception."""
 
 
 # A name goes on over words that begin with a capital. Only the words before it are read without regard to case.

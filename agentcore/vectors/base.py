@@ -65,7 +65,7 @@ class Embedder(ABC):
 
     @abstractmethod
     def compute(self, texts: Sequence[str]) -> Any:
-        """Return one vector per text, in order: an array or lists of numbers. It may raise anything."""
+        """Return one vector per text, in order: an array or lists of numbers. It may raise any Exception."""
 
     def embed(self, texts: Sequence[str]) -> list[Embedding]:
         """Return the embeddings of `texts`, in order; raise EmbedderFailed. No transaction should be open."""
