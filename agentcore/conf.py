@@ -32,6 +32,10 @@ def _is_seconds(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MAX_SECONDS
 
 
+def _is_wait(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value <= MAX_SECONDS
+
+
 def _is_days(value: Any) -> bool:
     return _is_count(value) and value <= MAX_DAYS
 
@@ -58,6 +62,7 @@ def _has_numbers(keys: tuple[str, ...], whole: tuple[str, ...]) -> Callable[[Any
 
 COUNT: Rule = (_is_count, f"a whole number of at least 1, at most {MAX_COUNT:,}")
 SECONDS: Rule = (_is_seconds, f"a number of seconds above 0, at most {MAX_SECONDS:,}")
+WAIT: Rule = (_is_wait, f"a number of seconds, at most {MAX_SECONDS:,}")
 DAYS: Rule = (_is_days, f"a whole number of days of at least 1, at most {MAX_DAYS:,}")
 LIFE: Rule = (_is_life, "a timedelta above 0")
 MODEL: Rule = (_is_model, "'provider:model'")

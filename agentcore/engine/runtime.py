@@ -14,6 +14,7 @@ from agentcore import database
 from agentcore.agents.definition import AgentDefinition
 from agentcore.agents.registry import definition_of, registry
 from agentcore.approvals import decisions, ending
+from agentcore.conf import WAIT, optional
 from agentcore.drivers.base import Driver
 from agentcore.drivers.registry import registry as drivers
 from agentcore.engine import access, draining, handlers, loop, reading, starting, twins
@@ -104,6 +105,7 @@ class AgentRuntime(Upkeep):
     ) -> ExecutionResult:
         """`enqueue`, then `wait` for up to `timeout` seconds until a worker ended or paused the turn."""
         database.require_no_transaction("send")
+        inputs.require("timeout", timeout, optional(WAIT))
         enqueued = self.enqueue(session_id, message, idempotency_key=idempotency_key, user=user, metadata=metadata)
         return self.wait(enqueued.turn.execution_id, timeout)
 
@@ -216,6 +218,7 @@ class AgentRuntime(Upkeep):
 
     def wait(self, execution_id: Any, timeout: float | None = None) -> ExecutionResult:
         """Return once the turn has ended or waits for people, or as it stands after `timeout` seconds."""
+        inputs.require("timeout", timeout, optional(WAIT))
         until = None if timeout is None else time.monotonic() + timeout
         pause = FIRST_POLL_SECONDS
         while True:

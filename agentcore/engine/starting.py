@@ -7,7 +7,7 @@ from typing import Any
 
 from agentcore import canonical, database
 from agentcore.agents.definition import AgentDefinition
-from agentcore.conf import COUNT, FLAG, SECONDS, Rule, optional, settings
+from agentcore.conf import COUNT, FLAG, SECONDS, optional, settings
 from agentcore.engine import access, draining
 from agentcore.exceptions import Conflict, InvalidInput, TooLarge
 from agentcore.models import AgentSession
@@ -94,10 +94,10 @@ def _checked_options(
     enable_rag: Any,
     initial_context: Any,
 ) -> TurnOptions:
-    _check("max_steps", max_steps, optional(COUNT))
-    _check("timeout", timeout, optional(SECONDS))
-    _check("enable_memory", enable_memory, optional(FLAG))
-    _check("enable_rag", enable_rag, optional(FLAG))
+    inputs.require("max_steps", max_steps, optional(COUNT))
+    inputs.require("timeout", timeout, optional(SECONDS))
+    inputs.require("enable_memory", enable_memory, optional(FLAG))
+    inputs.require("enable_rag", enable_rag, optional(FLAG))
     return TurnOptions(
         max_steps=max_steps,
         turn_timeout=timeout,
@@ -116,12 +116,6 @@ def _checked_context(given: Any) -> dict[str, Any]:
     if canonical.byte_size(context) > limit:
         raise TooLarge(f"initial_context is over {limit} bytes.", field="initial_context", limit=limit)
     return context
-
-
-def _check(name: str, value: Any, rule: Rule) -> None:
-    is_met, allowed = rule
-    if not is_met(value):
-        raise InvalidInput(f"{name} must be {allowed}, not {value!r}.", field=name)
 
 
 def _checked_context_key(key: Any) -> str:

@@ -6,13 +6,13 @@ from datetime import datetime
 from typing import Any
 
 from agentcore.approvals import ending, reminders, routing
-from agentcore.conf import settings
+from agentcore.conf import WAIT, settings
 from agentcore.engine import draining, health, metrics, remembering, twins
 from agentcore.keeping import archiving, erasure, retention
 from agentcore.keeping.erasure import ErasureReport
 from agentcore.resilience import rate_limit
 from agentcore.state import leftovers
-from agentcore.turns import recovery
+from agentcore.turns import inputs, recovery
 
 # So many sessions one tick archives or trims: the next one follows soon.
 KEPT_PER_TICK = 100
@@ -74,8 +74,9 @@ class Upkeep:
     def shutdown(self, timeout: float = 30) -> bool:
         """Take no more turns in this process and give those in hand back at the end of their call.
 
-        Waits for that for up to `timeout` seconds; says whether none is left.
+        Waits for that for up to `timeout` seconds; says whether none is left. Raises InvalidInput for what is no time.
         """
+        inputs.require("timeout", timeout, WAIT)
         draining.start()
         return draining.in_hand.wait_for_none(timeout)
 

@@ -21,6 +21,7 @@ from django.utils.crypto import salted_hmac
 
 from agentcore import canonical, clock, database, erasers
 from agentcore.approvals import ending, history
+from agentcore.conf import WAIT
 from agentcore.erasers import Owner
 from agentcore.events import log
 from agentcore.events.kinds import EventType
@@ -38,7 +39,7 @@ from agentcore.models import (
     ToolCall,
     UserQuestion,
 )
-from agentcore.turns import emptying
+from agentcore.turns import emptying, inputs
 
 logger = logging.getLogger("agentcore.keeping")
 
@@ -82,6 +83,7 @@ def erase(user: Any, *, by: str = "", wait: float = 30) -> ErasureReport:
             "erase() cannot run inside an open transaction: it commits by session and waits for workers."
         )
     key = key_of(user)
+    inputs.require("wait", wait, WAIT)
     erasure = _begin(key, by)
     counts, until = Counter[str](), time.monotonic() + wait
     while running := _erase_sessions(key, erasure, counts):

@@ -60,7 +60,7 @@ def parse(given: Any) -> Rate | None:
     """Return the rate of "5/hour" or {"per_minute", "burst"}, or None for anything else."""
     if isinstance(given, str):
         count, _, name = given.partition("/")
-        is_rate = count.isascii() and count.isdecimal() and int(count) > 0 and name in PERIODS
+        is_rate = count.isascii() and count.isdecimal() and len(count) < 10 and int(count) > 0 and name in PERIODS
         return Rate(limit=int(count), period=PERIODS[name]) if is_rate else None
     if isinstance(given, Mapping) and "per_minute" in given and set(given) <= {"per_minute", "burst"}:
         return _parse_bucket(**given)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, get_args, overload
 
-from agentcore.conf import FLAG, SECONDS, Rule, optional
+from agentcore.conf import FLAG, MAX_COUNT, SECONDS, Rule, optional
 from agentcore.exceptions import ConfigurationError
 from agentcore.tools import definition as definitions
 from agentcore.tools import signature
@@ -21,7 +21,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_RATE = re.compile(rf"[1-9][0-9]*/({'|'.join(definitions.RATE_PERIODS)})")
+_RATE = re.compile(rf"[1-9][0-9]{{0,8}}/({'|'.join(definitions.RATE_PERIODS)})")
 
 
 class Tool(Generic[P, R]):
@@ -211,7 +211,7 @@ def _is_rule(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
 
 
 def _is_rate_or_none(value: Any) -> bool:
@@ -221,10 +221,13 @@ def _is_rate_or_none(value: Any) -> bool:
 _RULES: dict[str, Rule] = {
     "requires_approval": (_is_rule, "True, False or a callable (arguments, ctx) -> bool that is not async"),
     "timeout": optional(SECONDS),
-    "retries": (_is_count, "a whole number of at least 0"),
+    "retries": (_is_count, f"a whole number of at least 0, at most {MAX_COUNT:,}"),
     "idempotent": FLAG,
     "approval": (lambda value: value is None or isinstance(value, ApprovalPolicy), "None or an ApprovalPolicy"),
     "version": (lambda value: value is None or isinstance(value, str), "None or text"),
     "on_unknown": (lambda value: value in get_args(OnUnknown), "'ask' or 'tell'"),
-    "rate_limit": (_is_rate_or_none, "None or a number per second, minute, hour or day, like '5/hour'"),
+    "rate_limit": (
+        _is_rate_or_none,
+        "None or a number per second, minute, hour or day, of nine digits at most, like '5/hour'",
+    ),
 }

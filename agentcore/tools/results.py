@@ -19,6 +19,7 @@ what cannot be stored              a note: {"unserialisable": "ClassName"} or {"
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 import inspect
@@ -47,18 +48,21 @@ MAX_BITS = 1024
 
 logger = logging.getLogger("agentcore.tools")
 
+# What code of the project may raise while its object is read, though it was no error of ours and nobody stopped us.
+RAISED = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
+
 _Path = tuple[int, ...]
 _Converter = Callable[[Any, _Path], Any]
 
 
 def to_json(value: Any) -> Any:
-    """Return the JSON form of any value, in clean text and normalised; it never raises.
+    """Return the JSON form of any value, in clean text and normalised; it raises nothing but KeyboardInterrupt.
 
     It may run code of the project (a generator, a queryset, a `__str__`), so it belongs into the tool's thread.
     """
     try:
         return canonical.normalise(canonical.clean(_convert(value, ())))
-    except (Exception, SystemExit):
+    except RAISED:
         logger.warning("tool_result_unserialisable", exc_info=True)
         return _omitted("what the tool returned: it cannot be read")
 
@@ -85,7 +89,7 @@ def _convert(value: Any, path: _Path) -> Any:
         return _omitted(f"nested deeper than {MAX_DEPTH} levels")
     try:
         return _converter_of(value)(value, (*path, id(value)))
-    except (Exception, SystemExit):
+    except RAISED:
         # The tool has done its work: an object that cannot be read must not undo that.
         logger.warning("tool_result_unserialisable", extra={"class_name": type(value).__name__}, exc_info=True)
         return _unserialisable(value)
@@ -210,7 +214,7 @@ def _text(value: Any, path: _Path) -> str:
 def _text_of(value: Any) -> Any:
     try:
         return str(value)
-    except (Exception, SystemExit):  # noqa: BLE001 -- user code; the rest of the result is kept
+    except RAISED:
         return _unserialisable(value)
 
 

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from agentcore import canonical
-from agentcore.conf import settings
+from agentcore.conf import Rule, settings
 from agentcore.exceptions import InvalidInput, TooLarge
 
 MAX_KEY = 255
@@ -37,6 +37,13 @@ def checked_key(key: Any) -> str:
     if not isinstance(key, str) or not 1 <= len(key) <= MAX_KEY or canonical.has_unstorable_text(key):
         raise InvalidInput(f"idempotency_key must be text of 1 to {MAX_KEY} characters.", field="idempotency_key")
     return key
+
+
+def require(name: str, value: Any, rule: Rule) -> None:
+    """Raise InvalidInput, which names what is allowed, for a value that does not meet its rule."""
+    is_met, allowed = rule
+    if not is_met(value):
+        raise InvalidInput(f"{name} must be {allowed}, not {value!r}.", field=name)
 
 
 def _content_of(message: Any) -> str:

@@ -7,10 +7,11 @@ import pytest
 from agentcore import ToolContext, TurnState, agent, runtime, tool
 from agentcore.agents.registry import registry
 from agentcore.approvals import previews
-from agentcore.exceptions import ProviderTimeout
+from agentcore.engine import draining
+from agentcore.exceptions import InvalidInput, ProviderTimeout
 from agentcore.messages import ModelReply
-from agentcore.models import AgentContext, SessionEvent, ToolApproval, ToolCall
-from agentcore.testing import assert_invariants, calls, make_user
+from agentcore.models import AgentContext, Erasure, SessionEvent, ToolApproval, ToolCall
+from agentcore.testing import assert_invariants, calls, make_session, make_turn, make_user
 from agentcore.testing import clock as test_clock
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -476,3 +477,26 @@ def test_a_preview_that_hangs_does_not_keep_the_request_back(scripted):
     assert result.state == TurnState.WAITING_FOR_APPROVAL
     assert "took longer than" in ToolApproval.objects.get().preview
     assert_invariants()
+
+
+@pytest.mark.parametrize("seconds", ["x", float("nan"), float("inf"), 2e9, True, [1]], ids=str)
+def test_a_time_to_wait_that_is_none_is_refused_before_anything_is_done(seconds):
+    refused = "must be (None or )?a number of seconds, at most 1,000,000,000, not"
+    session, owner = make_session(), make_user()
+    turn = make_turn(session, "hello")
+    for verb in (
+        lambda: runtime.shutdown(seconds),
+        lambda: runtime.wait(turn.execution_id, seconds),
+        lambda: runtime.send(make_session().session_id, "hello", timeout=seconds),
+        lambda: runtime.erase(owner, wait=seconds),
+    ):
+        with pytest.raises(InvalidInput, match=refused):
+            verb()
+    assert AgentContext.objects.get().state == TurnState.QUEUED
+    assert not Erasure.objects.exists()
+    assert not draining.is_on()
+
+
+def test_a_time_to_wait_that_has_passed_is_none_left():
+    turn = make_turn(make_session(), "hello")
+    assert runtime.wait(turn.execution_id, -1).state == TurnState.QUEUED

@@ -222,6 +222,7 @@ def test_a_revision_pins_whether_calls_need_approval(given: Any, pinned: object)
         ({"timeout": 0}, "timeout is 0; allowed: None or a number of seconds above 0"),
         ({"timeout": 1e12}, "timeout is 1000000000000.0; allowed: None or a number of seconds above 0, at most 1,000"),
         ({"retries": -1}, "retries is -1; allowed: a whole number of at least 0"),
+        ({"retries": 10**10, "idempotent": True}, "allowed: a whole number of at least 0, at most 2,147,483,647"),
         ({"retries": 2}, "retries is 2; allowed: 0 unless idempotent=True"),
         ({"idempotent": "no"}, "idempotent is 'no'; allowed: True or False"),
         ({"sensitive": "card"}, "sensitive is 'card'; allowed: a list of argument names"),
@@ -231,6 +232,10 @@ def test_a_revision_pins_whether_calls_need_approval(given: Any, pinned: object)
         ({"on_unknown": "guess"}, "on_unknown is 'guess'; allowed: 'ask' or 'tell'"),
         ({"rate_limit": "5/week"}, "rate_limit is '5/week'; allowed: None or a number per second, minute, hour or day"),
         ({"rate_limit": "0/hour"}, "rate_limit is '0/hour'"),
+        (
+            {"rate_limit": "1000000000/hour"},
+            "of nine digits at most, like '5/hour'",
+        ),
     ],
 )
 def test_a_wrong_option_is_named_with_what_is_allowed(options: dict[str, Any], words: str) -> None:

@@ -1,5 +1,6 @@
 """The JSON form of whatever a tool returns."""
 
+import asyncio
 import itertools
 from collections import namedtuple
 from collections.abc import Iterator
@@ -59,6 +60,21 @@ class Unprintable:
 class Exits:
     def __repr__(self) -> str:
         raise SystemExit(3)
+
+
+class Raises:
+    """Raises what it is made of wherever it is read."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __str__(self) -> str:
+        raise self._error
+
+
+class Items(dict[str, int]):
+    def items(self) -> Any:
+        raise asyncio.CancelledError
 
 
 class Silent:
@@ -129,6 +145,10 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
         (Silent, {"unserialisable": "type"}),
         (Unprintable(), {"unserialisable": "Unprintable"}),
         (Exits(), {"unserialisable": "Exits"}),
+        ({"id": 1, "x": Raises(asyncio.CancelledError())}, {"id": 1, "x": {"unserialisable": "Raises"}}),
+        ([Raises(GeneratorExit())], [{"unserialisable": "Raises"}]),
+        ({Raises(asyncio.CancelledError()): 1}, {'{"unserialisable":"Raises"}': 1}),
+        (Items(a=1), {"unserialisable": "Items"}),
         ([Unprintable(), 1], [{"unserialisable": "Unprintable"}, 1]),
         (fails_midway(), {"unserialisable": "generator"}),
         (len, {"unserialisable": "builtin_function_or_method"}),
