@@ -427,6 +427,14 @@ def test_the_command_says_that_an_empty_name_or_key_is_none(story, arguments, ho
     assert not Erasure.objects.exists()
 
 
+def test_the_command_says_that_a_wait_is_no_time(story):
+    before = everything()
+    with pytest.raises(CommandError, match="wait must be a number of seconds, at most 1,000,000,000, not nan"):
+        erase("jane-doe", "--yes", "--wait", "nan")
+    assert everything() == before
+    assert not Erasure.objects.exists()
+
+
 def test_the_command_fails_while_something_is_left(owner):
     turn = make_turn(user=owner)
     claims.take(turn)

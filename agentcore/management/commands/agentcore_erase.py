@@ -33,7 +33,10 @@ class Command(BaseCommand):
             return
         if not yes:
             self._ask(user, erasure.found(subject))
-        report = AgentRuntime().erase(subject, by=options["by"], wait=options["wait"])
+        try:
+            report = AgentRuntime().erase(subject, by=options["by"], wait=options["wait"])
+        except InvalidInput as mistake:
+            raise CommandError(mistake.message) from mistake
         self._tell(f"Erased as {report.pseudonym}", report.counts)
         for execution_id in report.running:
             self.stdout.write(f"A worker still has turn {execution_id}; it is told to stop.")
