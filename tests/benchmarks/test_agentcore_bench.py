@@ -49,7 +49,10 @@ def test_every_measurement_is_made_and_told_as_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(("--only", "A,D"), "D is none of A, B, C"), (("--runs", "0"), "a factor above 0")],
+    [
+        (("--only", "A,D"), "D is none of A, B, C"),
+        *((("--runs", runs), "a factor above 0") for runs in ("0", "nan", "inf")),
+    ],
 )
 def test_what_is_wrong_with_an_option_is_said(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:
     done = bench(*arguments, folder=tmp_path)

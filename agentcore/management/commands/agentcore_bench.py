@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import tempfile
 from argparse import ArgumentParser
@@ -40,7 +41,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        if options["runs"] <= 0:
+        if not 0 < options["runs"] < math.inf:
             raise CommandError("--runs is a factor above 0.")
         wanted = _wanted(options["only"])
         # With DEBUG on, Django keeps every statement in memory.
